@@ -1,4 +1,4 @@
-"""Lineage: what produced a commit, written into the snapshot's summary by the writer that commits.
+"""Lineage: the origin of a commit. The committing writer puts it into the snapshot's summary.
 
 The package can be called: `with lakewarden.lineage(writer_id=...)` is `lineage.writing.lineage`.
 """
@@ -20,5 +20,5 @@ class _Callable(ModuleType):
         return lineage(*arguments, **keys)
 
 
-# Writers type one public name, which is also this folder's name: so the package is callable.
+# The public function has the same name as this package, so the package itself is callable.
 sys.modules[__name__].__class__ = _Callable

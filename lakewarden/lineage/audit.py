@@ -1,4 +1,4 @@
-"""Answers the questions of an audit from history entries. Pure: entries in, answers out.
+"""Answers audit questions from history entries. Pure.
 
 A commit's `input.snapshot_ids` name the snapshots it was made from, separated by commas:
 
@@ -29,7 +29,7 @@ from lakewarden.state.audit_log import Rejected
 
 INPUTS = "input.snapshot_ids"
 MANIFESTS = "manifests"
-# Paimon counts its snapshots from one; an id above this is a random one.
+# Paimon numbers snapshots from one; a larger id is a random Iceberg id.
 _RANDOM = 1 << 32
 # Ids of both formats are whole numbers of at most 64 bits. Python would accept many other texts as numbers.
 _ID = re.compile("[0-9]{1,19}")
@@ -124,7 +124,7 @@ def downstream(
     `carried`: also include snapshots made from a later snapshot of the same table, because that one still held
     the rows, unless something had removed them by then. The answer is then too large rather than too small.
     """
-    known = {Node(each.table, each.snapshot.id): each for each in entries}
+    known = {Node(entry.table, entry.snapshot.id): entry for entry in entries}
     children, unreadable = _children(known, names)
     later = _Later(known, children if carried else {})
     depths, via = {start: 0}, dict[Node, Node]()
@@ -223,7 +223,7 @@ class Commit:
 
     `files`, `rows` and `bytes` count the commit's data that the question is about; None if unknown. `how` says
     how the commit was found: by `manifests`, which name the data's files, or by `input.snapshot_ids`, with
-    which a rewrite only says what it read.
+    which a rewrite states only what it read.
     """
 
     node: Node
@@ -316,11 +316,9 @@ class Gap(Plain):
 
     @property
     def told(self) -> str:
-        """`missing: writer.id, lineage.operation`: missing keys are shown only by name, rules that depend on
-        the commit in full.
-        """
-        missing = [each.key for each in self.violations if each.of_every_commit]
-        others = [str(each) for each in self.violations if not each.of_every_commit]
+        """The violations as text: missing keys only by name (`missing: writer.id, lineage.operation`), other rules in full."""
+        missing = [violation.key for violation in self.violations if violation.of_every_commit]
+        others = [str(violation) for violation in self.violations if not violation.of_every_commit]
         return "; ".join([*([f"missing: {', '.join(missing)}"] if missing else []), *others])
 
 
@@ -341,8 +339,8 @@ class Gaps(Plain):
 
 
 def gaps(entries: Iterable[Entry], asked: Requirements) -> tuple[Gap, ...]:
-    """In the order of the entries."""
-    checked = ((each, validate(_as_committed(each), asked)) for each in entries)
+    """The commits without the required lineage, in the order of the entries."""
+    checked = ((entry, validate(_as_committed(entry), asked)) for entry in entries)
     return tuple(Gap(entry, violations) for entry, violations in checked if violations)
 
 

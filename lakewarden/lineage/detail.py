@@ -101,22 +101,22 @@ def _storable(text: str) -> str:
 def ranges_of(entries: Sequence[Archived]) -> tuple[Range, ...]:
     """A summary of the entries, in the order of their commits, as ranges."""
     groups: dict[tuple[str, str, str], list[Snapshot]] = defaultdict(list)
-    for each in entries:
-        snapshot = each.snapshot
+    for entry in entries:
+        snapshot = entry.snapshot
         writer = snapshot.summary.get("writer.id", "")
         groups[operation_of(snapshot), snapshot.operation, writer].append(snapshot)
     return tuple(_range(key, members) for key, members in groups.items())
 
 
 def _range(key: tuple[str, str, str], members: Sequence[Snapshot]) -> Range:
-    ids = [each.id for each in members]
+    ids = [member.id for member in members]
     return Range(
         *key,
         entries=len(members),
-        rows=sum(rows_of(each.summary) for each in members),
-        bytes=sum(bytes_of(each.summary) for each in members),
-        with_operator=sum(1 for each in members if each.summary.get("trigger.operator")),
-        with_inputs=sum(1 for each in members if each.summary.get("input.snapshot_ids")),
+        rows=sum(rows_of(member.summary) for member in members),
+        bytes=sum(bytes_of(member.summary) for member in members),
+        with_operator=sum(1 for member in members if member.summary.get("trigger.operator")),
+        with_inputs=sum(1 for member in members if member.summary.get("input.snapshot_ids")),
         first_id=ids[0],
         last_id=ids[-1],
         min_id=min(ids),
@@ -128,8 +128,8 @@ def _range(key: tuple[str, str, str], members: Sequence[Snapshot]) -> Range:
 
 def write(entries: Sequence[Archived]) -> bytes:
     columns: dict[str, list[Any]] = {name: [] for name in _SCHEMA.names}
-    for each in entries:
-        snapshot = each.snapshot
+    for entry in entries:
+        snapshot = entry.snapshot
         values = (
             snapshot.id,
             snapshot.parent_id,
@@ -137,9 +137,9 @@ def write(entries: Sequence[Archived]) -> bytes:
             snapshot.committed_at,
             snapshot.operation,
             list(snapshot.summary.items()),
-            each.table,
-            each.run_id,
-            each.archived_at,
+            entry.table,
+            entry.run_id,
+            entry.archived_at,
         )
         for column, value in zip(columns.values(), values, strict=True):
             column.append(value)
@@ -164,7 +164,7 @@ def read(detail: Detail, content: bytes, ids: Collection[int] | None = None) -> 
         raise LakewardenError(
             reason=f"read the history of {detail.table} in {detail.month}: detail {detail.id} in {where} has "
             f"sha256 {digest}, written was {detail.sha256}",
-            hint="bring it back from a backup of where it is kept",
+            hint="restore it from a backup",
         )
     source = pq.ParquetFile(pa.BufferReader(content))
     if ids is None:

@@ -141,7 +141,7 @@ class History:
                 continue
             return _once(entries)
         raise LakewardenError(
-            reason=f"read the history of {table}: it was folded anew {_ATTEMPTS} times meanwhile",
+            reason=f"read the history of {table}: it was folded again {_ATTEMPTS} times during the reading",
             hint="ask again",
         )
 
@@ -152,7 +152,7 @@ class History:
         out tables with folded history.
         """
         folded = self._index.folded()
-        whole = [each for each in tables if each[1] not in folded]
+        whole = [table for table in tables if table[1] not in folded]
         uuids = sorted({uuid for _, uuid in whole})
         rows = self._archive.of_tables(uuids, saying=_INPUTS if wanted.inputs else None)
         return {
@@ -186,9 +186,9 @@ class History:
             if any(wanted.may_meet(range_) for range_ in each.ranges)
         ]
         for detail, members in self.read(chosen, wanted.ids):
-            for each in members:
-                if wanted.meets(each.snapshot):
-                    yield Entry(table, each.snapshot, Source.DETAIL, detail.id, each.table)
+            for member in members:
+                if wanted.meets(member.snapshot):
+                    yield Entry(table, member.snapshot, Source.DETAIL, detail.id, member.table)
 
     def read(
         self, chosen: Sequence[Detail], ids: Collection[int] | None = None
@@ -212,7 +212,7 @@ class History:
         if content is None and any(each.id == detail.id for each in self._index.details(detail.table_uuid)):
             raise LakewardenError(
                 reason=f"read the history of {detail.table} in {detail.month}: its detail {path} is gone",
-                hint="bring the file back from a backup; what its ranges say is in `lakewarden history`",
+                hint="restore the file from a backup; `lakewarden history` shows its ranges",
             )
         return content
 
@@ -243,11 +243,11 @@ class History:
         ]
         old = next((each for each in self._index.details(table_uuid) if each.month == month), None)
         if not new:
-            raise FoldLost(f"the entries of {month} were folded meanwhile")
+            raise FoldLost(f"another process folded the entries of {month}")
         try:
             before = [each for _, members in self.read([old] if old else []) for each in members]
         except _Replaced:
-            raise FoldLost(f"the detail of {month} was replaced meanwhile") from None
+            raise FoldLost(f"another process replaced the detail of {month}") from None
         entries = details.merged(before, [details.storable(each) for each in new])
         content = details.write(entries)
         name = f"{run_id}-{month}"
@@ -283,10 +283,10 @@ class Folded:
 def _once(entries: Sequence[Entry]) -> list[Entry]:
     """Each snapshot once, the newest first."""
     by_id: dict[int, Entry] = {}
-    for each in entries:
-        first = by_id.setdefault(each.snapshot.id, each)
-        if _rank(each) > _rank(first):
-            by_id[each.snapshot.id] = each
+    for entry in entries:
+        first = by_id.setdefault(entry.snapshot.id, entry)
+        if _rank(entry) > _rank(first):
+            by_id[entry.snapshot.id] = entry
     return sorted(by_id.values(), key=_newest_first)
 
 

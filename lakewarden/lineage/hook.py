@@ -54,13 +54,13 @@ def _names(policy: Policy, key: str) -> frozenset[str] | None:
 def rejection(table: object, violations: tuple[Violation, ...]) -> LineageRejected:
     """All violations of a commit, in one error."""
     return LineageRejected(
-        target=table, reason="; ".join(str(each) for each in violations), violations=violations
+        target=table, reason="; ".join(str(violation) for violation in violations), violations=violations
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """`door` is the label in the counts. Without a state database nothing is counted."""
+    """Checks commits that arrive one way, e.g. through the gateway; `door` is its label in the counts. Counts need a state database."""
 
     door: str
     state: State | None = None

@@ -70,11 +70,16 @@ class Events:
             self._waiting.put_nowait((run, kind, sent))
         except queue.Full:
             log.warning(
-                "OpenLineage did not hear of %s of run %s: %d events wait already", kind, run.id, _MOST
+                "the OpenLineage event %s of run %s was not sent: %d events are waiting already",
+                kind,
+                run.id,
+                _MOST,
             )
             return
         if not behind and not sent.wait(_SECONDS):
-            log.warning("OpenLineage has not heard of %s of run %s yet: its server is slow", kind, run.id)
+            log.warning(
+                "the OpenLineage event %s of run %s was not sent yet: the server is slow", kind, run.id
+            )
 
     def _sending(self) -> None:
         while True:
@@ -85,7 +90,10 @@ class Events:
                     client.emit(event)
             except Exception as error:  # a failure of the receiver must not affect the run
                 log.warning(
-                    "OpenLineage did not hear of %s of run %s: %s", kind, run.id, redact_url(str(error))
+                    "the OpenLineage event %s of run %s was not sent: %s",
+                    kind,
+                    run.id,
+                    redact_url(str(error)),
                 )
             sent.set()
 

@@ -1,11 +1,11 @@
-"""A PyIceberg catalog that checks every commit for its lineage before the table's pointer moves.
+"""A PyIceberg catalog that checks the lineage of every commit before the table is updated.
 
     from lakewarden.lineage.pyiceberg import load_catalog     # instead of: from pyiceberg.catalog import load_catalog
 
     catalog = load_catalog("lake")
 
 It is PyIceberg's own catalog, configured by `.pyiceberg.yaml`, the environment or the call, with a check before
-its commit. Three properties are ours: `lakewarden.config`, the configuration with the policy, in whose state
+its commit. Lakewarden adds three properties: `lakewarden.config`, the configuration with the policy, in whose state
 database rejected commits are counted; `lakewarden.catalog`, the catalog's name there if it differs;
 `lakewarden.type`, if `type` cannot be set because `py-catalog-impl` names this module. Without a configuration,
 the tables' own `lakewarden.*` properties and the defaults decide.
@@ -72,7 +72,7 @@ def _plain(name: str, kind: str | None, properties: dict[str, str]) -> Catalog:
         return AVAILABLE_CATALOGS[type_](name, properties)
     reason = f"found {kind!r}; allowed: {known}"
     if kind is None:
-        reason = f"neither a type nor a uri is said, in the call or in .pyiceberg.yaml; types are: {known}"
+        reason = f"neither a type nor a uri is given, in the call or in .pyiceberg.yaml; types are: {known}"
     raise ConfigError(key=_TYPE, where=f"the PyIceberg catalog {name}", reason=reason)
 
 
@@ -104,24 +104,24 @@ class _Door:
 
     def pass_through(self, table: Table, updates: tuple[TableUpdate, ...]) -> None:
         """Add the writer's lineage to every new snapshot, then check them: all of the commit passes, or nothing."""
-        new = [each.snapshot for each in updates if isinstance(each, AddSnapshotUpdate)]
+        new = [update.snapshot for update in updates if isinstance(update, AddSnapshotUpdate)]
         if not new:
             return
         ref = self._ref(table)
-        asked = requirements(resolve(ref, self._layers(ref, _properties_now(table))))
+        required = requirements(resolve(ref, self._layers(ref, _properties_now(table))))
         summaries = []
         for snapshot in new:
             if snapshot.summary is None:
                 raise UsageError(
                     reason=f"commit to {ref}: snapshot {snapshot.snapshot_id} has no summary at all",
-                    hint="let PyIceberg's own table operations make the snapshot",
+                    hint="create the snapshot with PyIceberg's own table operations",
                 )
             summary = said(_texts(snapshot.summary))
             for key, value in summary.items():
                 if key != "operation":
                     snapshot.summary[key] = value
             summaries.append(summary)
-        Hook(DOOR, self.state).check(ref, asked, *summaries)
+        Hook(DOOR, self.state).check(ref, required, *summaries)
 
     def _ref(self, table: Table) -> TableRef:
         *namespace, name = table.name()

@@ -1,4 +1,4 @@
-"""Validates that a commit states its origin, before the table's pointer moves.
+"""Validates that a commit states its origin, before the table is updated.
 
 Pure, and takes microseconds: every committer (a job, a catalog, the gateway) calls it with the summary that it
 is about to write.
@@ -42,7 +42,7 @@ class Violation:
     key: str
     value: str | None
     rule: str
-    required: bool = False  # of every commit, whatever it does
+    required: bool = False  # required of every commit, independent of its operation
 
     def __str__(self) -> str:
         state = "is missing" if self.value is None else f"is {_short(self.value)!r}"
@@ -50,7 +50,7 @@ class Violation:
 
     @property
     def of_every_commit(self) -> bool:
-        """The key is missing, and no matter what the commit does: who reads of many commits need not be told why each time."""
+        """Whether the key is missing and required of every commit: reports on many commits then need no reason for each."""
         return self.required and self.value is None
 
     def to_dict(self) -> dict[str, str | None]:
@@ -67,9 +67,9 @@ def validate(summary: Mapping[str, str], requirements: Requirements) -> tuple[Vi
 
 
 def validate_all(summaries: Sequence[Mapping[str, str]], requirements: Requirements) -> tuple[Violation, ...]:
-    """The same for a commit of several snapshots. One that removes rows and one that adds some are an overwrite together."""
-    taken = [each.get(LIBRARY) in _TAKES_ROWS for each in summaries]
-    together = any(taken) and any(each.get(LIBRARY) == _APPEND for each in summaries)
+    """The same for a commit of several snapshots. If one removes rows and another adds rows, together they are an overwrite."""
+    taken = [summary.get(LIBRARY) in _TAKES_ROWS for summary in summaries]
+    together = any(taken) and any(summary.get(LIBRARY) == _APPEND for summary in summaries)
     violations: list[Violation] = []
     for summary in summaries:
         texts, odd = _texts(summary)
@@ -105,7 +105,7 @@ def _operation(summary: Mapping[str, str], requirements: Requirements) -> Iterat
         yield Violation(OPERATION, operation, f"the table allows {', '.join(sorted(allowed))}")
     if operation in _KEEPS_ROWS and summary.get("operation") in _TAKES_ROWS:
         yield Violation(
-            OPERATION, operation, f"the commit itself is {summary['operation']}: say what it does"
+            OPERATION, operation, f"the commit's own operation is {summary['operation']}: name what it does"
         )
 
 
@@ -129,13 +129,15 @@ def _overwrite(summary: Mapping[str, str], requirements: Requirements, together:
     if not _told(summary, _OPERATOR):
         yield Violation(_OPERATOR, operator, "an overwrite names who triggered it")
     elif allowed is not None and operator not in allowed:
-        yield Violation(_OPERATOR, operator, f"overwrites are for {', '.join(sorted(allowed)) or 'nobody'}")
+        names = ", ".join(sorted(allowed))
+        only = f"overwrites are allowed only for {names}" if names else "the table allows no overwrites"
+        yield Violation(_OPERATOR, operator, only)
     if not _told(summary, _TICKET):
         yield Violation(_TICKET, summary.get(_TICKET), "an overwrite names its ticket")
 
 
 def _overwrites(summary: Mapping[str, str], requirements: Requirements, together: bool) -> bool:
-    """Whether it is an overwrite, whatever it calls itself, unless the table allows its own word, such as `merge`."""
+    """Whether the commit replaces rows, whatever its `lineage.operation` says, unless the table allows that word, e.g. `merge`."""
     word = summary.get(OPERATION, "").strip().lower()
     if word == _OVERWRITE:
         return True

@@ -56,7 +56,7 @@ def lineage(
     """
     if isinstance(inputs, str):
         raise UsageError(
-            reason=f"read inputs {inputs!r}: it is one text", hint="write a list, as inputs=[42]"
+            reason=f"read inputs {inputs!r}: it is a single string", hint="write a list, as inputs=[42]"
         )
     why = _trigger(trigger, operator, ticket)
     keys: dict[str, str | None] = {

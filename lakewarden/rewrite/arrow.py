@@ -64,12 +64,12 @@ class ArrowEngine:
         results = iter(self._run(every, _what(order)))
         written = []
         for group in order.groups:
-            asked = tasks[group.number]
-            outcomes = [None if looks_too_large(task) else next(results) for task in asked]
+            of_group = tasks[group.number]
+            outcomes = [None if looks_too_large(task) else next(results) for task in of_group]
             # An ordered group is one bin. If it does not fit one task's memory, several tasks share it.
-            alone = [each for each in outcomes if isinstance(each, Rewritten | Trouble)]
-            fits = len(alone) == len(asked)
-            done = alone if fits else self._shuffled(order, asked[0])
+            alone = [outcome for outcome in outcomes if isinstance(outcome, Rewritten | Trouble)]
+            fits = len(alone) == len(of_group)
+            done = alone if fits else self._shuffled(order, of_group[0])
             self._meter.fetch(sum(each.fetched for each in done if isinstance(each, Rewritten)))
             written.append(replace(_gather(order, group, done), exchanged=not fits))
         return written
@@ -134,7 +134,7 @@ class ArrowEngine:
 
 
 def identity_columns(view: TableView, spec_id: int) -> frozenset[int]:
-    spec = next(each for each in view.specs if each.id == spec_id)
+    spec = next(spec for spec in view.specs if spec.id == spec_id)
     return frozenset(field.source_id for field in spec.fields if field.transform == "identity")
 
 
@@ -204,7 +204,7 @@ def _trouble(error: Unfit | MissingSource | RowsDiffer | PagesDiffer) -> Trouble
 
 
 def _gather(order: Order, group: RewriteGroup, results: Sequence[Outcome]) -> Written:
-    done = [each for each in results if isinstance(each, Rewritten)]
+    done = [result for result in results if isinstance(result, Rewritten)]
     order_id = order.sort_order_id if group.ordered or group.clustering else 0
     return Written(
         group=group,
@@ -224,7 +224,9 @@ def _gather(order: Order, group: RewriteGroup, results: Sequence[Outcome]) -> Wr
             for f in each.files
         ),
         # Report damage first: the group must not go to another engine because something else in it is unfit.
-        trouble=min((each for each in results if isinstance(each, Trouble)), key=_is_unfit, default=None),
+        trouble=min(
+            (result for result in results if isinstance(result, Trouble)), key=_is_unfit, default=None
+        ),
         cpu_seconds=sum(f.cpu_seconds for f in done),
         peak_rss=max((f.peak_rss for f in done), default=0),
         erased=sum(f.erased for f in done),
@@ -242,5 +244,5 @@ def _is_unfit(trouble: Trouble) -> bool:
 
 def _total(digests: Iterable[Digest | None]) -> Digest | None:
     """The sum of the digests; None if nothing was hashed."""
-    known = [each for each in digests if each is not None]
+    known = [digest for digest in digests if digest is not None]
     return sum(known, Digest()) if known else None

@@ -84,7 +84,7 @@ class RewriteEngine(Protocol):
     name: str
 
     def write(self, order: Order) -> Sequence[Written]:
-        """One result per group, in order."""
+        """Write all groups. Returns one result per group, in order."""
 
     def cancel(self) -> None:
         """Stop all writing for this run, from any thread; `write` then raises."""

@@ -39,7 +39,7 @@ class NativeEngine:
             missing = is_java(error, "NotFoundException", "FileNotFoundException")
             reason = java_reason(error)
             if group.engine_reason:  # why the kernel did not write it: fixing either cause is enough
-                reason = f"{group.engine_reason}; {self.name}'s own writer, which was asked instead, failed: {reason}"
+                reason = f"{group.engine_reason}; {self.name}'s own writer, used instead, failed: {reason}"
             return Written(
                 group, (), Trouble(False, "" if not missing else group.partition, reason), engine=self.name
             )

@@ -1,4 +1,4 @@
-"""A digest of values that must stay in place: decoded columns, beside others whose pages are copied.
+"""A digest of values that must keep their positions: decoded columns in a file whose other columns are copied.
 
 It is faster than the digest of rows, because it needs no hash of each row, and can be compared only with
 digests of its own kind.

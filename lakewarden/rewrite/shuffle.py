@@ -217,10 +217,10 @@ def _collect(exchange: Exchange, output: int, records: Iterable[Record]) -> Coll
 
 def _checked(results: Sequence[Found | Exception]) -> list[Found]:
     """The results of the tasks. Raises the first exception among them."""
-    for each in results:
-        if isinstance(each, Exception):
-            raise each
-    return [each for each in results if not isinstance(each, Exception)]
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
+    return [result for result in results if not isinstance(result, Exception)]
 
 
 def _attempt(exchange: Exchange) -> Exchange:
@@ -244,10 +244,10 @@ def _proven(task: RewriteTask, sampling: Told, results: list[Collected]) -> list
         read=read if task.digest else None,
         erased=erased,
         bytes_read=task.stored_bytes,
-        cpu_seconds=first.cpu_seconds + sum(each.cpu_seconds for each in reports),
-        waited=first.waited + sum(each.waited for each in reports),
-        fetched=sum(each.fetched for each in reports),
-        peak_rss=max(first.peak_rss, *(each.peak_rss for each in reports)),
+        cpu_seconds=first.cpu_seconds + sum(report.cpu_seconds for report in reports),
+        waited=first.waited + sum(report.waited for report in reports),
+        fetched=sum(report.fetched for report in reports),
+        peak_rss=max(first.peak_rss, *(report.peak_rss for report in reports)),
     )
     # The sources' digest is on the first result; the others add nothing to it.
     return [first, *(replace(each, read=_nothing(task)) for each in rest)]

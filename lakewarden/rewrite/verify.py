@@ -90,7 +90,7 @@ def _by_groups(source: Source) -> Slice:
 
 
 def writers_schema(path: str, store: Store) -> str:
-    """The Iceberg schema a data file was written with, from its footer; empty if it states none."""
+    """The Iceberg schema in a data file's footer: the one it was written with. Empty if the footer has none."""
     try:
         with store.open(path) as handle:
             metadata = pq.ParquetFile(handle).metadata.metadata or {}

@@ -117,7 +117,7 @@ def _fetch(jars: Sequence[Jar], cache: Path) -> None:
 def _install(fetched: Path, jar: Jar, cache: Path) -> None:
     """Put the jar in place with one rename: a reader sees the whole jar or none."""
     if not is_complete(fetched):
-        raise _unavailable(jar, cache, f"{fetched} is no complete jar")
+        raise _unavailable(jar, cache, f"{fetched} is not a complete jar")
     partial = cache / f".{jar.file_name}.partial"
     # Copied, not moved: Ivy may return a file of the user's own Maven folder.
     shutil.copyfile(fetched, partial)
@@ -171,15 +171,15 @@ class _Ivy:
 
     def _reason(self, error: Any) -> str:
         """The first sentence of Ivy's own message: the exception only says that something is unresolved."""
-        said = self.log.read_text(errors="replace") if self.log.is_file() else ""
-        for line in said.splitlines():
+        output = self.log.read_text(errors="replace") if self.log.is_file() else ""
+        for line in output.splitlines():
             if "SERVER ERROR" in line or "Exception" in line:
                 return line.strip()
         return str(error.java_exception.getMessage())
 
 
 def _only_central(chain: Any) -> None:
-    """Remove the second public repository that Spark adds: it has none of our jars and answers slowly."""
+    """Remove the second public repository that Spark adds: it has none of these jars and answers slowly."""
     for resolver in list(chain.getResolvers()):
         if resolver.getName() == "spark-packages":
             chain.getResolvers().remove(resolver)
@@ -209,7 +209,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "groups", nargs="*", metavar="group", help=f"of {', '.join(GROUPS)}; default: base jdbc"
     )
-    parser.add_argument("--quiet", action="store_true", help="say only what is being fetched")
+    parser.add_argument("--quiet", action="store_true", help="print only the downloads")
     options = parser.parse_args(arguments)
     unknown = set(options.groups) - set(GROUPS)
     if unknown:

@@ -108,14 +108,14 @@ def _from_release_file(home: Path) -> JavaHome | None:
 def _from_asking(home: Path) -> JavaHome | None:
     command = [str(home / "bin" / "java"), "--list-modules"]
     try:
-        asked = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    base = re.search(r"^java\.base@(\S+)", asked.stdout, re.MULTILINE)
+    base = re.search(r"^java\.base@(\S+)", answer.stdout, re.MULTILINE)
     if base is None:
         # Java 8 and older have no modules: this Java is too old to identify itself this way.
         return JavaHome(home, 8, False)
-    return JavaHome(home, _major(base.group(1)), f"{VECTOR_MODULE}@" in asked.stdout)
+    return JavaHome(home, _major(base.group(1)), f"{VECTOR_MODULE}@" in answer.stdout)
 
 
 def _major(version: str) -> int:

@@ -117,8 +117,8 @@ def _our_jvm() -> Any:
 
 
 def abandon_session() -> None:
-    """Forget this process's session and its JVM, so that the next `open_session` starts again. Ends whatever is
-    left of them.
+    """Forget this process's session and its JVM, so that the next `open_session` starts again. Ends the parts
+    that still run.
     """
     context, gateway = SparkContext._active_spark_context, SparkContext._gateway
     server = getattr(context, "_accumulatorServer", None)

@@ -146,11 +146,11 @@ class Meter:
 
 
 def _accumulator(context: Any, meter: Meter) -> Any:
-    """An accumulator for this meter alone while the meter exists; the next meter uses it again.
+    """An accumulator that belongs to this meter while the meter exists. A later meter reuses it.
 
-    PySpark keeps every accumulator while the process lives: one for every run adds up over months. It cannot be
-    removed either: a task that ends late would name an unknown accumulator, and that ends the thread which
-    receives the results of all tasks. So accumulators are reused; if a task of a cancelled run ends late, it
+    PySpark keeps every accumulator until the process ends, so one per run would be a memory leak. Removing
+    them is not possible: a task that ends late would name an unknown accumulator, which ends the thread that
+    receives the results of all tasks. So accumulators are reused. If a task of a cancelled run ends late, it
     only moves another run's progress a little.
     """
     at_rest: list[Any] = context.__dict__.setdefault(_AT_REST, [])

@@ -97,13 +97,13 @@ class Archive:
     def _moved(self, path: str, size: int, storage_class: str) -> Moved:
         before = self._head(path)
         if before is None:
-            return Moved(path, trouble="it is not there")
+            return Moved(path, trouble="it does not exist")
         if before.size != size:
             return Moved(path, trouble=f"it has {before.size:,} bytes, and {size:,} were copied")
         if before.storage_class == storage_class:
             return Moved(path, before.etag)
         if not before.readable:
-            return Moved(path, trouble=f"it lies in {before.storage_class}: recall it first")
+            return Moved(path, trouble=f"it is in {before.storage_class}: recall it first")
         try:
             # Only the object that was read: a new object under this name does not belong to this run.
             copy_object(self._client, path, path, size, storage_class, before.etag)
@@ -147,7 +147,7 @@ def _checked(before: Stored, after: Stored | None, storage_class: str) -> Moved:
         return Moved(before.path, trouble=f"the store left it in {after.storage_class}")
     comparable = not (before.sealed or after.sealed or "-" in before.etag or "-" in after.etag)
     if after.size != before.size or (comparable and after.etag != before.etag):
-        return Moved(before.path, trouble="it is not what it was before it was moved")
+        return Moved(before.path, trouble="it changed when it was moved")
     return Moved(before.path, after.etag, written=True)
 
 

@@ -28,16 +28,16 @@ class ArrowFiles:
             infos = self._where.get_file_info(fs.FileSelector(name, allow_not_found=True, recursive=True))
         except OSError as error:
             raise self._unreachable(error) from error
-        files = [each for each in infos if each.is_file]
+        files = [info for info in infos if info.is_file]
         for start in range(0, len(files), CHUNK):
             yield _batch(top, name, files[start : start + CHUNK])
 
     def stat(self, paths: Sequence[str]) -> Stats:
         try:
-            found = self._where.get_file_info([_name(path) for path in paths])
+            infos = self._where.get_file_info([_name(path) for path in paths])
         except OSError as error:
             raise self._unreachable(error) from error
-        return [_stat(each) if each.is_file else None for each in found]
+        return [_stat(info) if info.is_file else None for info in infos]
 
     def delete(self, paths: Sequence[str]) -> dict[str, str]:
         failed = {}
@@ -92,11 +92,11 @@ def _stat(info: Any) -> Stat:
 
 
 def _batch(top: str, name: str, files: Sequence[Any]) -> pa.RecordBatch:
-    stats = [_stat(each) for each in files]
+    stats = [_stat(file) for file in files]
     rows = {
-        "path": [top + each.path[len(name.rstrip("/")) :] for each in files],
-        "size": [each.size for each in stats],
-        "modified": [each.modified for each in stats],
-        "stamp": [each.stamp for each in stats],
+        "path": [top + file.path[len(name.rstrip("/")) :] for file in files],
+        "size": [stat.size for stat in stats],
+        "modified": [stat.modified for stat in stats],
+        "stamp": [stat.stamp for stat in stats],
     }
     return pa.RecordBatch.from_pydict(rows, schema=LISTING)

@@ -108,13 +108,13 @@ class CloudFiles:
 
     def _head(self, path: str) -> Stat | None:
         try:
-            found = obstore.head(self._store, _key(path))
+            head = obstore.head(self._store, _key(path))
         except FileNotFoundError:
             return None
         except BaseError as error:
             raise self._unreachable(error) from error
-        modified = found["last_modified"]
-        return Stat(found["size"], modified.replace(microsecond=0), found["e_tag"] or "")
+        modified = head["last_modified"]
+        return Stat(head["size"], modified.replace(microsecond=0), head["e_tag"] or "")
 
     def _delete(self, path: str) -> str | None:
         """Why the file still exists, if it does. One request per file: a bulk request of obstore does not say

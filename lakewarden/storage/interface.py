@@ -44,7 +44,7 @@ class Files(Protocol):
         """Every file under the folder, at any depth. Complete, or raises; a missing folder is empty."""
 
     def stat(self, paths: Sequence[str]) -> Stats:
-        """In order; None for a missing file."""
+        """The stat results in the order of the paths; None for a missing file."""
 
     def delete(self, paths: Sequence[str]) -> dict[str, str]:
         """Returns only failures, path to reason. If the store does not answer, that is the reason for each. A

@@ -92,7 +92,7 @@ class LocalFiles:
     def remove_empty_folders(self, folders: Iterable[str], root: str) -> int:
         # Compare real paths: a symlink inside the root may lead out of it.
         top = os.path.realpath(_plain(root))
-        real = {os.path.realpath(_plain(each)) for each in folders}
+        real = {os.path.realpath(_plain(folder)) for folder in folders}
         # The deepest first, so that each folder is checked after the folders inside it.
         return sum(_remove_upwards(each, top) for each in sorted(real, key=len, reverse=True))
 
@@ -162,14 +162,14 @@ def _walk(top: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
 
 def _stat(path: str) -> Stat | None:
     try:
-        found = os.stat(_plain(path))
+        status = os.stat(_plain(path))
     except _GONE:
         return None
     except OSError as error:
         raise Unreachable(what=path, reason=_reason(error)) from error
-    if modes.S_ISDIR(found.st_mode):
+    if modes.S_ISDIR(status.st_mode):
         return None  # a folder is not a file
-    return Stat(found.st_size, modified_at(found.st_mtime_ns), str(found.st_mtime_ns))
+    return Stat(status.st_size, modified_at(status.st_mtime_ns), str(status.st_mtime_ns))
 
 
 def _unlink(plain: str) -> str | None:

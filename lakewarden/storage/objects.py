@@ -31,7 +31,7 @@ class Objects:
         return self._store(folder).list(folder)
 
     def stat(self, paths: Sequence[str]) -> Stats:
-        """In order; None for a missing file. Any other failure raises."""
+        """The stat results in the order of the paths; None for a missing file. Any other failure raises."""
         stats: dict[str, Stat | None] = {}
         for own in _by_place(paths):
             stats.update(zip(own, self._store(own[0]).stat(own), strict=True))
@@ -44,7 +44,7 @@ class Objects:
         stats = self.stat(paths)
         return pa.table(
             {
-                name: pa.array([None if each is None else getattr(each, name) for each in stats], kind)
+                name: pa.array([None if stat is None else getattr(stat, name) for stat in stats], kind)
                 for name, kind in zip(LOOKED.names, LOOKED.types, strict=True)
             }
         )
@@ -68,7 +68,9 @@ class Objects:
 
     def remove_empty_folders(self, folders: Iterable[str], root: str) -> int:
         """Remove empty folders on local disks, and their empty parents, but never `root` or a folder outside it."""
-        return self._store(root).remove_empty_folders([each for each in folders if is_local(each)], root)
+        return self._store(root).remove_empty_folders(
+            [folder for folder in folders if is_local(folder)], root
+        )
 
     def _store(self, path: str) -> Files:
         place = _place(path)

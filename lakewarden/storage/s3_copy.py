@@ -39,13 +39,13 @@ def copy_object(
 ) -> None:
     """Copy in one request, or in parts if the object is too large. With an etag, only an object that still has it is copied."""
     (_, from_bucket, from_key), (_, bucket, key) = split_url(source), split_url(target)
-    asked = {"StorageClass": storage_class} if storage_class else {}
+    arguments = {"StorageClass": storage_class} if storage_class else {}
     place = {"Bucket": from_bucket, "Key": from_key}
     only = {"CopySourceIfMatch": etag} if etag else {}
     if size <= _WHOLE:
-        client.copy_object(Bucket=bucket, Key=key, CopySource=place, **asked, **only)
+        client.copy_object(Bucket=bucket, Key=key, CopySource=place, **arguments, **only)
         return
-    with _upload(client, bucket, key, asked) as (upload, parts):
+    with _upload(client, bucket, key, arguments) as (upload, parts):
         for number, start in enumerate(range(0, size, _PART), 1):
             span = f"bytes={start}-{min(start + _PART, size) - 1}"
             answer = client.upload_part_copy(
@@ -64,13 +64,13 @@ def upload(pieces: Iterator[Any], target: str, io: Mapping[str, str], storage_cl
     """Upload as a stream, with at most two pieces in memory."""
     client = connect(io)
     _, bucket, key = split_url(target)
-    asked = {"StorageClass": storage_class} if storage_class else {}
+    arguments = {"StorageClass": storage_class} if storage_class else {}
     first = next(pieces, b"")
     second = next(pieces, None)
     if second is None and len(first) <= _SMALL:
-        client.put_object(Bucket=bucket, Key=key, Body=bytes(first), **asked)
+        client.put_object(Bucket=bucket, Key=key, Body=bytes(first), **arguments)
         return
-    with _upload(client, bucket, key, asked) as (upload_id, parts):
+    with _upload(client, bucket, key, arguments) as (upload_id, parts):
         number, piece = 1, first
         while piece is not None:
             answer = client.upload_part(

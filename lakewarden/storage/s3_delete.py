@@ -100,8 +100,8 @@ class Deletion:
         return None
 
     def _unanswered(self, error: Exception) -> Failure:
-        """The failure for an unusable answer: retried if unreadable. After no answer to all of botocore's
-        attempts, the rest is skipped.
+        """The failure for an answer that cannot be used. An unreadable answer is retried. If all attempts of
+        botocore got no answer, the remaining keys are skipped.
         """
         if isinstance(error, HTTPClientError):
             self._down = Failure(f"no answer from the store: {reason(error)}")

@@ -72,7 +72,7 @@ class Listing:
         rows, folders = self._decoded(ask, answer)
         token = answer.get("NextContinuationToken", "")
         if answer["IsTruncated"] and not token:
-            raise self._garbled("it is cut short and tells not where to go on")
+            raise self._garbled("it is truncated but has no continuation token")
         following = [replace(ask, token=token)] if answer["IsTruncated"] else []
         if ask.one_level:
             return Page(rows, [*following, *map(Ask, folders)])
@@ -125,7 +125,7 @@ def _splits_well(prefix: str, rows: Sequence[Any]) -> bool:
 
 
 def batch(start: str, rows: Sequence[Any]) -> pa.RecordBatch:
-    """Rows of S3's answer as a listing; `start` is the part of a path before the key."""
+    """The objects of S3's answer as rows of a listing. Their paths are `start` plus the key."""
     times = pa.array([row["LastModified"] for row in rows], pa.string())
     modified = pc.cast(times, pa.timestamp("us", "UTC"))
     return pa.RecordBatch.from_arrays(

@@ -48,16 +48,16 @@ class Lookup:
         self._client, self._bucket = client, bucket
 
     def run(self, keys: Sequence[str]) -> dict[str, Stat]:
-        """Those of the keys that exist, each with its current state."""
-        found: dict[str, Stat] = {}
+        """The keys that exist, each with its current state."""
+        by_key: dict[str, Stat] = {}
         for each in _side_by_side(self._walk, [*_stretches(keys)]):
-            found |= each
-        alone = [key for key in keys if key not in found]
+            by_key |= each
+        alone = [key for key in keys if key not in by_key]
         stats = zip(alone, _side_by_side(self._head, alone), strict=True)
-        return found | {key: stat for key, stat in stats if stat is not None}
+        return by_key | {key: stat for key, stat in stats if stat is not None}
 
     def _walk(self, keys: Sequence[str]) -> dict[str, Stat]:
-        """Page by page along these keys, which are sorted and in one folder, while the pages show enough of them."""
+        """Look up keys by listing pages. The keys are sorted and in one folder. Stops when a page shows too few of them."""
         prefix = commonprefix(keys)  # noqa: RUF071 by character, as S3 takes it: the fewer others a page shows
         stats, at = dict[str, Stat](), 0
         while len(keys) - at >= WORTH_A_PAGE:

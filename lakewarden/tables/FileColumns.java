@@ -17,7 +17,7 @@ import org.apache.arrow.vector.ipc.ArrowStreamWriter;
 import org.apache.arrow.vector.types.Types;
 import org.apache.arrow.vector.types.pojo.FieldType;
 
-/** Writes data files as one Arrow stream in a local file, with the columns that Python plans from: those of model.FileSet. */
+/** Writes data files as one Arrow stream in a local file, with the columns of model.FileSet, from which Python plans. */
 public class FileColumns {
   private static final int BATCH = 65536;
 

@@ -1,1 +1,1 @@
-"""How a table format is read and committed. The same file names in every format's folder."""
+"""Reading and committing tables of each format. Every format's folder has the same file names."""

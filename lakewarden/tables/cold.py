@@ -1,4 +1,4 @@
-"""What the cold tables of all formats share: how each says whose it is, and where a file of the live table lies there."""
+"""Shared by the cold tables of all formats: which live table a cold table belongs to, and the paths of its files."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from lakewarden.tables.interface import ColdHome
 
 
 def refuse_other(ref: TableRef, view: TableView, of: str | None) -> None:
-    """A table that says to be of the uuid `of` is not taken over for another."""
+    """Raises Refused if the cold table belongs to another live table than `view`. `of` is the uuid it states."""
     if of != view.uuid:
-        whose = f"it is the cold tier of another table (uuid {of})" if of else "it is a table of its own"
+        whose = f"it is the cold tier of another table (uuid {of})" if of else "it is an independent table"
         raise Refused(
             action="hand off to",
             target=ref,
@@ -24,7 +24,7 @@ def refuse_other(ref: TableRef, view: TableView, of: str | None) -> None:
 
 
 def rehome(view: TableView, home: ColdHome) -> Callable[[str], str]:
-    """Where a file of the live table lies in the cold tier: the same name below another folder."""
+    """Maps the path of a live file to its path in the cold tier: the same relative path below another folder."""
     live = Location.of(view.location)
 
     def moved(path: str) -> str:
@@ -34,7 +34,7 @@ def rehome(view: TableView, home: ColdHome) -> Callable[[str], str]:
             action="hand off",
             target=view.ref,
             reason=f"{path} lies outside the table's folder",
-            hint="compact the table first: what is rewritten lies inside",
+            hint="compact the table first: rewritten files lie inside the folder",
         )
 
     return moved

@@ -1,4 +1,4 @@
-"""The tables of every configured catalog, for whoever must ask them all."""
+"""The tables of every configured catalog."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lakewarden.tables.interface import TableFormat
 
 
 class Catalogs(Protocol):
-    """Every table there is, of every configured catalog."""
+    """Lists and reads the tables of all configured catalogs."""
 
     def catalogs(self) -> list[str]: ...
 

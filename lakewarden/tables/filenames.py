@@ -1,4 +1,4 @@
-"""Which names a format's writers give to files: only what bears one may be an orphan."""
+"""File names that a format's writers use. Only a file with such a name may be an orphan."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from lakewarden.model.table import TableView
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Patterns over a path in normal form.
+    """Patterns that a path in normal form is matched against.
 
-    `ours`: a file of this format; any other was put there by someone for reasons we do not know. `metadata`: of those, which
-    are metadata. `signed`: of those, which bear a name that only writers of tables of this format give; `part-0.parquet` may
-    be anybody's.
+    `ours`: files of this format; the purpose of any other file is unknown. `metadata`: the metadata files among them.
+    `signed`: files whose name only writers of this format produce. A name like `part-0.parquet` can come from any tool.
     """
 
     ours: re.Pattern[str]
     metadata: re.Pattern[str]
     signed: re.Pattern[str]
-    temporary: re.Pattern[str] | None = None  # hidden, but a writer's own: what it left half written
+    temporary: re.Pattern[str] | None = None  # hidden files that a writer left half written
 
 
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
@@ -28,7 +27,7 @@ _OUR_RUN = r"lakewarden-\d{8}-\d{6}-[0-9a-f]{6}-[^/.]*"
 _ICEBERG = Names(
     ours=re.compile(r"\.(parquet|orc|avro|puffin|stats|metadata\.json|metadata\.json\.gz)$"),
     metadata=re.compile(r"(\.metadata\.json|\.metadata\.json\.gz|\.avro|\.stats)$"),
-    # Iceberg's library (Spark, Flink, Hive, Kafka Connect) and PyIceberg; Trino; this program; metadata of any writer.
+    # Names from Iceberg's library (Spark, Flink, Hive, Kafka Connect), PyIceberg, Trino, Lakewarden; metadata of any writer.
     signed=re.compile(
         rf"/\d{{5,}}-\d+-[^/]*{_UUID}[^/]*$"
         rf"|/\d{{8}}_\d{{6}}_\d{{5}}_\w{{5}}-{_UUID}\.\w+$"
@@ -42,9 +41,9 @@ _PAIMON_METADATA = (
     rf"/manifest/(manifest|manifest-list|index-manifest)-{_UUID}-\d+(\.\w+)?$"
     rf"|/index/index-{_UUID}-\d+$|/statistics/stat-{_UUID}-\d+$"
 )
-# The table may choose how data files' names begin; a uuid and a number, or the run of ours that wrote them, always follow.
+# A table may set a prefix for its data files. A uuid and a number, or the id of a Lakewarden run, always follow.
 _PAIMON_DATA = rf"/bucket-(\d+|postpone)/[^/]*({_UUID}-\d+|{_OUR_RUN})(\.[\w.]+)?$"
-# Paimon writes small files under such a name first, and renames them; a writer that stops in between leaves it.
+# Paimon writes small files under such a name and then renames them. A writer that stops in between leaves the file.
 _PAIMON_TEMPORARY = re.compile(
     rf"/(?:snapshot|changelog|tag|consumer|schema|manifest|statistics)/\.[^/]+\.{_UUID}\.tmp$"
 )

@@ -1,4 +1,4 @@
-"""What every table format offers. Small enough to hold in the head; each method says what it promises."""
+"""The interface of a table format. Each docstring is a promise that both formats keep; the conformance tests check it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lakewarden.tables.reachability import Reached
 
 @dataclass(frozen=True, slots=True)
 class OutputFile:
-    """A data file that was written and closed, but that no snapshot names yet."""
+    """A data file that was written and closed, but is not part of a snapshot yet."""
 
     path: str
     bytes: int
@@ -29,17 +29,17 @@ class OutputFile:
     split_offsets: tuple[int, ...] = ()
     sort_order_id: int = 0
     nan_counts: Mapping[int, int] = field(default_factory=dict)  # by field id, of floats
-    copied_from: tuple[str, ...] = ()  # sources whose pages were copied: their counts add up
-    # Which rows of which sources it holds, [from, to), where they kept their order.
+    copied_from: tuple[str, ...] = ()  # sources whose pages were copied: their NaN counts add up
+    # The source rows it holds, as ranges [from, to), if the rows kept their order.
     parts: tuple[tuple[str, int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """What one atomic commit does: these files leave, these come; the rows are the same.
+    """One atomic commit that replaces data files with others. The rows stay the same.
 
-    `deletes` are delete files that were applied: each leaves too if no other data file needs it. The outputs have the
-    columns of schema `schema_id`.
+    `deletes` are the delete files that were applied; each is removed too if no other data file needs it. The outputs
+    have the columns of schema `schema_id`.
     """
 
     table: TableRef
@@ -54,7 +54,7 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """A delete file that came while its data files were being rewritten, and which of those it applies to."""
+    """A delete file that was committed during the rewrite, and the source files it applies to."""
 
     file: DeleteFile
     applies_to: tuple[str, ...]
@@ -62,7 +62,7 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A data file as one snapshot has it. `deletes` are places in the list of delete files beside it."""
+    """A data file in one snapshot. `deletes` are indexes into `Files.deletes`."""
 
     path: str
     format: str
@@ -77,7 +77,7 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Some data files of one snapshot, and every delete file that applies to one of them there."""
+    """Some data files of one snapshot, and all delete files that apply to them."""
 
     files: tuple[DataFile, ...]
     deletes: tuple[DeleteFile, ...] = ()
@@ -85,9 +85,10 @@ class Files:
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """What one snapshot exchanged: files it removed, as its parent had them, for files it added, as it has them itself.
+    """The data files that one snapshot removed (as they were in its parent) and added.
 
-    `missing` says why the first cannot be known any more; then they lack their deletes. `schema_json` is the snapshot's.
+    `missing` says why the parent cannot be read; then the removed files lack their deletes. `schema_json` is the
+    snapshot's schema.
     """
 
     schema_json: str
@@ -98,7 +99,7 @@ class Replaced:
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """Files of others that were looked at and may become part of the table. `handle` is the format's own view of them."""
+    """Files from another tool that passed the checks and can be appended. `handle` is the format's own object for them."""
 
     paths: tuple[str, ...]
     rows: int
@@ -109,9 +110,9 @@ class Adoption:
 
 @dataclass(frozen=True, slots=True)
 class PartitionSet:
-    """Every partition of one snapshot. `matching` are the ids of those a filter lets through, None without a filter.
+    """All partitions of one snapshot. `matching` are the ids that match the filter; None without a filter.
 
-    `handle` is the format's own view of their files, which the drop needs.
+    `handle` is the format's own object for their files; dropping partitions needs it.
     """
 
     snapshot_id: int | None
@@ -122,7 +123,7 @@ class PartitionSet:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """What really left with some partitions, in one snapshot."""
+    """What one snapshot removed when it dropped partitions."""
 
     snapshot_id: int
     files: int
@@ -131,23 +132,23 @@ class Dropped:
 
 
 class Incorporate(Protocol):
-    """How a rewrite takes in deletes that arrive before it commits. `used` are the delete files of the newest attempt."""
+    """Applies deletes that arrive before a rewrite commits to its outputs. `used`: the delete files of the newest attempt."""
 
     used: list[str]
 
     def positions(self, arrived: Sequence[Arrived]) -> Mapping[str, Any]:
-        """For each output they strike: positions (sorted int64). Raises CommitLost where they cannot be carried over."""
+        """The deleted positions (sorted int64) of each affected output. Raises CommitLost if a delete cannot be carried over."""
 
     def place(self, output: str, format_: str) -> str:
-        """Where a delete file for this output goes; the name is journaled before the file exists."""
+        """The path for a delete file of this output. The name is journaled before the file is written."""
 
 
 class NoSense(Exception):
-    """What a file of a table's metadata holds cannot be what was written: the cause of the error that names the file."""
+    """A metadata file has impossible content. This is the cause of the error that names the file."""
 
 
 class HeldByRef(Exception):
-    """A ref that is to stay names snapshots that were to expire: nothing was changed."""
+    """A ref that must stay names a snapshot of the expiry. Nothing was changed."""
 
     def __init__(self, held: Sequence[tuple[str, int]]) -> None:
         super().__init__(f"held by {', '.join(name for name, _ in held)}")
@@ -155,12 +156,12 @@ class HeldByRef(Exception):
 
 
 class MovedOn(Exception):
-    """The table is no longer as it was judged: nothing was changed. Judge it again as it is now."""
+    """The table changed since it was planned. Nothing was changed; plan again with the table's newest state."""
 
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """The buckets of one snapshot. `unfit` is why this table's cannot be merged; `hidden`: readers do not see fresh files."""
+    """The buckets of one snapshot. `unfit`: why they cannot be merged; empty if they can. `hidden`: readers skip files of level 0."""
 
     buckets: tuple[Bucket, ...]
     hidden: bool = False
@@ -169,9 +170,9 @@ class Buckets:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """Buckets that were merged and are not committed yet. `paths` are the files that were written for it.
+    """Merged buckets that are not committed yet. `paths` are the files that the merge wrote.
 
-    Without a handle there is nothing to commit: nothing was there to merge.
+    Without a handle there was nothing to merge, so there is nothing to commit.
     """
 
     files_before: int
@@ -192,15 +193,15 @@ class BucketEngine(Protocol):
     """A format's own merging of rows by their primary keys, bucket by bucket."""
 
     def buckets(self, view: TableView, snapshot_id: int) -> Buckets:
-        """Every bucket of the snapshot. Complete, or raises; never partial."""
+        """All buckets of the snapshot. Raises instead of returning a partial result."""
 
     def merge(self, view: TableView, merges: Sequence[MergeBuckets], keep_runs: int) -> Merged:
-        """Each bucket in a Spark task. A full merge leaves one sorted run, a minor one at most `keep_runs`. Nothing is committed."""
+        """Merges each bucket in a Spark task: a full merge to one sorted run, a minor one to at most `keep_runs`. Commits nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColdHome:
-    """The table of the colder tier: where it lies, how its files are reached, and which snapshots it has."""
+    """The cold table: its location, how its files are accessed, and the snapshots it has."""
 
     ref: TableRef
     location: str
@@ -208,16 +209,16 @@ class ColdHome:
     io: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
-# What of a file is written anew: of position deletes and deletion vectors the paths of the data files they are about, of
-# manifests and their lists those they name.
+# Paths inside a file that its copy must change: position deletes and deletion vectors name data files; manifest lists
+# and manifests name other files.
 Change = Literal["none", "deletes", "manifest", "manifest-list"]
 
 
 @dataclass(frozen=True, slots=True)
 class Copying:
-    """Files (path, kind, size) that are copied together, once those before them are there.
+    """Files (path, kind, size) that are copied together, after the files of earlier groups.
 
-    `sized` are files whose size in the colder tier the copies tell. `instant`: needed to plan a query, so always at hand.
+    `sized`: the files whose size in the cold tier is in these copies. `instant`: needed to plan a query, so never archived.
     """
 
     files: pa.Table
@@ -227,79 +228,79 @@ class Copying:
 
 
 class ColdTier(Protocol):
-    """How a format keeps snapshots that were handed off: in another table, of another catalog."""
+    """Snapshots that were handed off live in a cold table in another catalog. This is how a format reads it."""
 
     @property
     def stays_because(self) -> str:
-        """Why no snapshot can leave a cold table of this format again; empty where they can."""
+        """Why snapshots cannot be removed from cold tables of this format; empty if they can."""
 
     def find(self, view: TableView, catalog: str) -> ColdHome | None:
-        """None where there is none yet. Refused where the name is taken by something else."""
+        """The cold table; None if there is none yet. Raises Refused if something else has its name."""
 
     def closure(self, view: TableView, snapshot_ids: Collection[int]) -> pa.Table:
-        """Every file these snapshots need, the table's own metadata apart: path, kind, size. Complete, or raises."""
+        """All files that these snapshots need (path, kind, size), without the table's own metadata. Complete, or raises."""
 
     def check(self, view: TableView, files: pa.Table) -> None:
-        """Refused where one of these files of a closure could not be read there. Asked when a hand-off is planned."""
+        """Raises Refused if a file of this closure could not be read in the cold tier. Called when a hand-off is planned."""
 
     def order(self, files: pa.Table) -> Sequence[Copying]:
-        """How the files of a closure, of either table, are copied: what names others after those."""
+        """The groups in which the files of a closure are copied. A file that names others is copied after them."""
 
     def may_name(self, path: str) -> bool:
-        """Whether it may be a delete file that names data files, so that its copy is not the same bytes. By its name only."""
+        """Whether this may be a delete file that names data files, judged by its name. Its copy then differs in bytes."""
 
     def rehome(self, view: TableView, home: ColdHome) -> Callable[[str], str]:
-        """Where a file of the table lies in the colder tier. Refused for one outside the table's folder."""
+        """Maps the path of a live file to its path in the cold tier. Raises Refused for a file outside the table's folder."""
 
 
 class CommitGuard(Protocol):
-    """Asked right before each commit whether it may happen. A writer cannot be had without one."""
+    """Decides right before each commit whether it is allowed. Every writer has a guard."""
 
     def check(self, table: TableRef, summary: Mapping[str, str] | None) -> None:
-        """CommitLost where the run is no longer ours, CommitRefused where lineage is missing: then nothing was changed.
+        """Raises CommitLost if this process no longer owns the run, CommitRefused if lineage is missing. Nothing was changed then.
 
-        `summary` is what the new snapshot will say. None: the change makes no snapshot.
+        `summary` is the summary of the new snapshot; None for a change without a snapshot.
         """
 
 
 class TableReader(Protocol):
-    """How a table is read. Nothing here changes one."""
+    """Reads tables. No method changes a table."""
 
     def tables(self, catalog: str) -> list[TableRef]:
-        """Every table the catalog lists now."""
+        """All tables that the catalog lists now."""
 
     def view(self, table: TableRef) -> TableView:
-        """The table from its newest metadata. NoSuchTable, or Unreachable, when it cannot be read."""
+        """The table from its newest metadata. Raises NoSuchTable or Unreachable if it cannot be read."""
 
     def version(self, table: TableRef) -> str:
-        """What differs whenever the table's newest metadata does, as `state_version` of its view. Cheaper than a view where that can be."""
+        """Equals `TableView.state_version` of the newest metadata: it changes with every commit. Usually cheaper than a view."""
 
     def files(
         self, table: TableRef, snapshot_id: int, where: str | None, bounds_of: Sequence[str] = ()
     ) -> FileSet:
-        """Every live data file of the snapshot that can match `where`. Complete, or raises; never partial.
+        """All live data files of the snapshot that can match `where`. Raises instead of returning a partial result.
 
-        `bounds_of` are columns whose clustering will be asked for.
+        `bounds_of` are the columns for a later call of `clustering`.
         """
 
     def counters(self, view: TableView) -> Counters:
-        """The current snapshot in numbers, all of them: a view has those only that need no more than its own metadata."""
+        """All counters of the current snapshot. A view has only those that its own metadata contains."""
 
     def manifests(self, table: TableRef, snapshot_id: int) -> list[Manifest]:
-        """Every manifest of the snapshot."""
+        """All manifests of the snapshot."""
 
     def replaced(self, table: TableRef, snapshot_id: int) -> Replaced:
-        """The data files a snapshot that the table still has removed and added. Complete, or raises; never partial."""
+        """The data files that a snapshot removed and added; the table must still have it. Complete, or raises."""
 
     def additions(self, view: TableView, snapshot_id: int | None, name: str = "") -> pa.Table:
-        """Which snapshot added each data file: path, snapshot_id, removed. Of those whose path ends with `name`.
+        """Which snapshot added each data file (path, snapshot_id, removed) whose path ends with `name`.
 
-        Of one snapshot its live files; of all (None) every addition and, with `removed`, every removal that manifests still
-        tell, each maybe several times. Complete, or raises; UsageError where the format's metadata does not say it.
+        With a snapshot id: the live files of that snapshot. With None: every addition and removal (`removed`) that is still
+        in a manifest; one may occur several times. Complete, or raises. UsageError if the metadata does not record it.
         """
 
     def reached(self, view: TableView, snapshot_ids: Collection[int] | None = None) -> Reached:
-        """Every file these snapshots (all, when not said) and the table itself need. Complete, or raises; never partial."""
+        """All files that these snapshots (None: all snapshots) and the table's metadata need. Complete, or raises."""
 
     def unreached(
         self,
@@ -308,35 +309,35 @@ class TableReader(Protocol):
         refs: Collection[str] = (),
         changelogs: Collection[int] = (),
     ) -> pa.Table:
-        """Files reachable now that would not be without these snapshots, refs and changelogs: path, kind, size (null where not told)."""
+        """Files that only these snapshots, refs and changelogs need: path, kind, size (null if unknown)."""
 
     def named_paths(self, view: TableView, numbers: Any) -> Iterator[pa.Array]:
-        """As the metadata spells them, the files whose path hashes (lakewarden/model/location.py) are among these sorted numbers."""
+        """The paths whose hashes (lakewarden/model/location.py) are in these sorted numbers, spelled as in the metadata."""
 
     def survey(self, view: TableView) -> Survey:
-        """What all snapshots name, read from the store and not from memory. Goes on after what is broken, and says what was."""
+        """Everything all snapshots name, read from the store without a cache. Broken files are reported and skipped."""
 
     def write_properties(self, table: TableRef) -> Mapping[str, str]:
-        """How files are reached from outside the format's library: endpoint, region, credentials."""
+        """Properties to access the files without the format's library: endpoint, region, credentials."""
 
     def find_commit(self, table: TableRef, summary: Mapping[str, str]) -> int | None:
-        """The snapshot whose summary carries all these values, from fresh metadata."""
+        """The snapshot whose summary has all these values, from fresh metadata; None if there is none."""
 
     def partitions(self, view: TableView, where: str | None = None) -> PartitionSet:
-        """Every partition of the current snapshot, its files added up. Complete, or raises; never partial."""
+        """All partitions of the current snapshot with the sums over their files. Complete, or raises."""
 
 
 class RewriteSupport(Protocol):
-    """What a rewrite needs beside reading and committing: which files it may rewrite, how they are written, and where."""
+    """Which files a rewrite may touch, and how and where it writes new ones."""
 
     def left_alone(self, view: TableView) -> str | None:
-        """Why files of this table must not be rewritten in groups at all, by whichever engine; None where they may."""
+        """Why no engine may rewrite files of this table in groups; None if it is allowed."""
 
     def unfit(self, view: TableView) -> str | None:
-        """Why the Arrow kernel cannot write this table, if it cannot: then the format's own writer does."""
+        """Why the Arrow kernel cannot write this table, so that the format's own writer is used; None if it can."""
 
     def parquet_properties(self, view: TableView) -> Mapping[str, str]:
-        """How the table wants its Parquet files written, in the words of Iceberg's `write.parquet.` properties."""
+        """The table's settings for Parquet files, as Iceberg's `write.parquet.` properties."""
 
     def arrow_schema(self, view: TableView) -> bytes:
         """The table's schema as a serialized Arrow schema with field ids at every level."""
@@ -344,23 +345,23 @@ class RewriteSupport(Protocol):
     def clustering(
         self, table: TableRef, files: FileSet, columns: Sequence[str]
     ) -> Mapping[int, Mapping[str, float]]:
-        """By partition and column: the share of the partition's files that a query for one value opens."""
+        """For each partition and column: the share of the partition's files that a query for one value opens."""
 
     def clustering_of_outputs(
         self, table: TableRef, files: FileSet, paths: Sequence[str], columns: Sequence[str]
     ) -> Mapping[str, float]:
-        """The same over outputs that were described and make up one partition's new files."""
+        """The same for outputs that are all new files of one partition. `prepare_rewrite` must have read them."""
 
     def dangling(self, table: TableRef, files: FileSet, branch: str) -> list[str]:
         """Keys of delete files at the branch's head that apply to no data file."""
 
     def retain(self, files: FileSet, paths: Sequence[str]) -> None:
-        """Let go of the format's own view of all files but these."""
+        """Free the format's own objects for all files except these."""
 
     def output_locations(
         self, table: TableRef, files: FileSet, names: Sequence[tuple[int, str]]
     ) -> list[str]:
-        """Where new data files of these partitions and names belong."""
+        """The paths for new data files with these partitions and names."""
 
     def rewrite_natively(
         self,
@@ -371,77 +372,77 @@ class RewriteSupport(Protocol):
         columns: Sequence[str],
         target_bytes: int,
     ) -> list[OutputFile]:
-        """The group rewritten by the format's own engine, not committed."""
+        """Rewrites the group with the format's own engine. Commits nothing."""
 
     def prepare_rewrite(self, rewrite: Rewrite) -> None:
-        """Check and describe the outputs, so that what is wrong with one shows before a commit is begun."""
+        """Read and check the outputs, so that a wrong output is found before a commit starts."""
 
     def bucket_engine(self) -> BucketEngine:
-        """For tables whose view says `keyed`."""
+        """Only for tables with a primary key (`TableView.keyed`)."""
 
 
 class LoadSupport(Protocol):
-    """What staged loads need beside reading and committing."""
+    """Checks for staged loads: files of another tool that are adopted into a table."""
 
     def check_adoption(self, table: TableRef, paths: Sequence[str]) -> Adoption:
-        """Read the files' footers. Refused names the first that is missing, unreadable, unfit, or live already."""
+        """Read the files' footers. Raises Refused for the first file that is missing, unreadable, unsuitable or already live."""
 
     def find_adoption(self, table: TableRef, load_id: str) -> int | None:
         """The snapshot that appended a staged load, by `lineage.load` in its summary, from fresh metadata."""
 
     def live_among(self, table: TableRef, paths: Sequence[str]) -> list[str]:
-        """Which of the paths the current snapshot names as data files. Complete, or raises; never partial."""
+        """The given paths that are live data files of the current snapshot. Complete, or raises."""
 
 
 class ColdWriter(Protocol):
-    """Changes to cold tables. Each method asks the guard first."""
+    """Changes cold tables. Each method calls the guard first."""
 
     def make(self, view: TableView, catalog: str) -> ColdHome:
-        """The cold table of this table, made empty where there was none."""
+        """The cold table of this table. Creates an empty one if there is none."""
 
     def register(
         self, view: TableView, home: ColdHome, snapshot_ids: Collection[int], tags: Sequence[Ref]
     ) -> None:
-        """Afterwards the cold table has these snapshots too, each whole or not at all, their files being there.
+        """Add these snapshots to the cold table. Their files must have been copied. Each snapshot is added whole or not at all.
 
-        CommitLost: nothing changed. CommitUnknown: some of them may be there.
+        CommitLost: nothing changed. CommitUnknown: some of the snapshots may be registered.
         """
 
     def release(self, view: TableView, home: ColdHome, snapshot_ids: Collection[int]) -> None:
-        """One commit after which the cold table has these no longer, nor a name for them. No file is touched.
+        """Remove these snapshots and their tags from the cold table, in one commit. No file is deleted.
 
-        CommitLost, CommitUnknown; Refused where the format has a reason that they stay.
+        CommitLost, CommitUnknown; Refused if snapshots of this format cannot be removed.
         """
 
 
 class TableWriter(Protocol):
-    """Every change to a table. Each method asks the guard first; CommitLost and CommitRefused then mean that nothing changed."""
+    """Changes a table. Each method calls the guard first. After CommitLost or CommitRefused nothing has changed."""
 
     def commit_rewrite(self, rewrite: Rewrite, incorporate: Incorporate | None = None) -> int | None:
-        """One atomic snapshot; its id. CommitLost: nothing changed. CommitUnknown: read the table before acting.
+        """Commit the rewrite as one atomic snapshot and return its id. CommitUnknown: the caller must read the table to find out.
 
-        None only for a rewrite that just drops delete files, when all of them turn out to be needed.
+        None only if the rewrite just removes delete files and all of them turn out to be needed.
         """
 
     def commit_merge(self, view: TableView, merged: Merged, summary: Mapping[str, str]) -> int:
-        """Merged buckets in one atomic snapshot; its id. CommitLost, CommitUnknown as above."""
+        """Commit merged buckets as one atomic snapshot and return its id. CommitLost, CommitUnknown as above."""
 
     def merge_deletes(
         self, table: TableRef, where: str | None, min_files: int, summary: Mapping[str, str]
     ) -> int | None:
-        """Small position-delete files folded in one atomic snapshot; its id, or None where nothing changed."""
+        """Merge small position-delete files in one atomic snapshot. Returns its id, or None if nothing changed."""
 
     def rewrite_manifests(
         self, table: TableRef, spec_id: int, target_bytes: int, summary: Mapping[str, str]
     ) -> int | None:
-        """Manifests of one spec folded in one atomic snapshot; its id, or None where nothing changed."""
+        """Merge the manifests of one partition spec in one atomic snapshot. Returns its id, or None if nothing changed."""
 
     def drop_partitions(
         self, table: TableRef, found: PartitionSet, ids: Sequence[int], summary: Mapping[str, str]
     ) -> Dropped:
-        """The files these partitions had in `found` leave, in one atomic snapshot; what came since then stays.
+        """Remove the files that `found` lists for these partitions, in one atomic snapshot. Files added since then stay.
 
-        No file is deleted. CommitLost: one of them had left already, and nothing changed. CommitUnknown as above.
+        No file is deleted. CommitLost: a file was already removed, and nothing changed. CommitUnknown as above.
         """
 
     def expire(
@@ -451,37 +452,37 @@ class TableWriter(Protocol):
         refs: Mapping[str, int],
         changelogs: Collection[int] = (),
     ) -> None:
-        """These snapshots, refs and changelogs leave the metadata; no other file is touched. CommitLost, CommitUnknown.
+        """Remove these snapshots, refs and changelogs from the metadata. No other file changes. CommitLost, CommitUnknown.
 
-        HeldByRef: a ref that is to stay names one of the snapshots now, and nothing was changed. MovedOn: others committed
-        since `view` was read, where the format has commits that can be told apart, and nothing was changed.
+        HeldByRef: a ref that must stay names one of the snapshots now. MovedOn: another commit came since `view` was read
+        (only for formats that can detect this). After both, nothing was changed.
         """
 
     def commit_adoption(self, table: TableRef, adopting: Adoption, summary: Mapping[str, str]) -> int:
-        """All of them appended in one atomic snapshot; its id. No file twice. CommitLost, CommitUnknown as above."""
+        """Append all files in one atomic snapshot and return its id. No file is added twice. CommitLost, CommitUnknown as above."""
 
     def create_tag(self, table: TableRef, name: str, snapshot_id: int, until: datetime | None) -> None:
-        """A tag that keeps the snapshot until then, or for ever. UsageError where the name is taken or the snapshot unknown."""
+        """Create a tag that keeps the snapshot until `until` (None: forever). UsageError if the name exists or the snapshot does not."""
 
     def retain_tag(self, table: TableRef, name: str, until: datetime | None) -> None:
-        """Move a tag's end. UsageError where there is no such tag."""
+        """Change when a tag expires. UsageError if there is no such tag."""
 
     def drop_tag(self, table: TableRef, name: str) -> None:
-        """Take a tag away; its snapshot stays until it expires. UsageError where there is no such tag."""
+        """Remove a tag; its snapshot stays until it expires. UsageError if there is no such tag."""
 
     def cold(self) -> ColdWriter:
-        """The writer of the cold tables, behind the same guard."""
+        """The writer of the cold tables, with the same guard."""
 
 
 class TableFormat(TableReader, Protocol):
-    """A table format. It reads by itself; it writes only through a writer that has a guard."""
+    """A table format. Reading needs nothing more; writing needs a writer, and a writer needs a guard."""
 
     def rewrites(self) -> RewriteSupport: ...
 
     def loads(self) -> LoadSupport: ...
 
     def cold_tier(self) -> ColdTier:
-        """Refused for a format that has none."""
+        """Raises Refused for a format without a cold tier."""
 
     def writer(self, guard: CommitGuard) -> TableWriter:
         """The only way to change a table."""

@@ -1,4 +1,4 @@
-"""The one bridge to the driver's JVM: compile a small Java helper there, and tell what a Java exception was."""
+"""The driver's JVM: compiles the Java helpers there, and describes Java exceptions."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _SHIPPED = "lakewarden.shipped"
 def bridge(spark: Any, source: Path, class_name: str, beside: Any = None) -> Any:
     """An instance of the Java class in `source`, compiled once per JVM by Janino.
 
-    `beside` is an instance of another such class that this one may name.
+    `beside` is an instance of another such class that the source uses.
     """
     jvm = spark._jvm
-    # Kept for as long as the JVM lives, which is longer than a session: py4j remembers methods by the name of their class,
-    # and would call those of the first class on an instance of the second.
+    # Kept as long as the JVM lives, which is longer than a session: py4j caches methods by class name, and would call
+    # methods of the first compiled class on an instance of the second.
     known: dict[str, Any] = spark.sparkContext._gateway.__dict__.setdefault(_COMPILED, {})
     if class_name not in known:
         compiler = _compile(jvm, source, beside)
@@ -49,13 +49,13 @@ def shipped(spark: Any, source: Path, class_name: str, cache: Path) -> Any:
 
     The jar stays in the cache, named by its content: executors that start later fetch it again.
     """
-    made, context = bridge(spark, source, class_name), spark.sparkContext
+    instance, context = bridge(spark, source, class_name), spark.sparkContext
     known: set[str] = context.__dict__.setdefault(_SHIPPED, set())
     if class_name not in known:
         jar = _jar(dict(_compile(spark._jvm, source).getBytecodes()), source.stem, cache)
         context._jsc.sc().addJar(str(jar))
         known.add(class_name)
-    return made
+    return instance
 
 
 def _jar(classes: dict[str, bytes], name: str, cache: Path) -> Path:
@@ -72,7 +72,7 @@ def _jar(classes: dict[str, bytes], name: str, cache: Path) -> Path:
 
 
 def file_columns(spark: Any) -> Any:
-    """What every format's bridge writes its data files with: compiled beside it."""
+    """The Java class with which each format's bridge writes its data files."""
     return bridge(spark, Path(__file__).parent / "FileColumns.java", "lakewarden.FileColumns")
 
 
@@ -87,14 +87,14 @@ def java_causes(error: BaseException) -> Iterator[tuple[str, str]]:
 def is_java(error: BaseException, *class_names: str) -> bool:
     """Whether the exception or one of its causes is of one of these Java classes (simple or full names)."""
     return any(
-        name == wanted or name.endswith(("." + wanted, "$" + wanted))
+        name == class_name or name.endswith(("." + class_name, "$" + class_name))
         for name, _ in java_causes(error)
-        for wanted in class_names
+        for class_name in class_names
     )
 
 
 def java_reason(error: BaseException) -> str:
-    """The most telling line of a Java exception: its root cause's first line, with the class where it adds something."""
+    """The most useful line of a Java exception: the first line of its root cause, with the class name if that helps."""
     causes = list(java_causes(error))
     if not causes:
         return redact_text(str(error).splitlines()[0]) if str(error) else type(error).__name__
@@ -104,5 +104,5 @@ def java_reason(error: BaseException) -> str:
     return redact_text(f"{first} ({short})" if first else short)
 
 
-# The last: pyspark puts classes of its own in the place of some of Java's, IllegalArgumentException among them.
+# The last part of the name: pyspark replaces some Java classes by its own, e.g. IllegalArgumentException.
 JavaError = (Py4JJavaError, Py4JError, CapturedException)

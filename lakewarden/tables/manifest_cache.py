@@ -1,12 +1,12 @@
-"""What manifest lists and manifests name, remembered by their path: they never change, so each is read once ever.
+"""A cache of the content of manifest lists and manifests, by path. They never change, so each is read only once.
 
-A folder per table (by its uuid) of Arrow files, each named by a digest of its content. One that is damaged does not match
-its name and is forgotten; the whole folder may be deleted at any time, the next run reads the metadata again.
+Each table (by uuid) has a folder of Arrow files, each named by a digest of its content. A damaged file does not match its
+name and is deleted. The whole folder may be deleted at any time; the next run then reads the metadata again.
 
-    <folder>/<uuid>/list-<digest>.arrow       of, manifest, length, live, encrypted, and net where the format tells it
+    <folder>/<uuid>/list-<digest>.arrow       of, manifest, length, live, encrypted, and net if the format records it
     <folder>/<uuid>/manifest-<digest>.arrow   of, path, size, kind
 
-`of` is the place, in the file's own index, of the list or manifest that the row came from.
+`of` is the position, in the cache file's own index, of the list or manifest that the row came from.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ Kind = Literal["list", "manifest"]
 
 _INDEX = b"lakewarden.index"
 _VERSION = 3
-# More files than this are made one: each run adds at most one of a kind.
+# More cache files than this are merged into one: each run adds at most one of each kind.
 _MANY = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One file of the cache: what it remembers, and how many rows each of them has."""
+    """One cache file: the lists or manifests in it, and the number of rows of each."""
 
     path: Path
     names: tuple[str, ...]
@@ -42,7 +42,7 @@ class Segment:
     counts: Any
 
     def rows(self, wanted: Mapping[str, int]) -> pa.Table:
-        """The rows of the wanted ones; `wanted` gives each its number, which goes into the column `of`."""
+        """The rows of these paths. `wanted` gives the number of each path, which becomes the column `of`."""
         numbers = np.array([wanted.get(name, -1) for name in self.names], dtype=np.int32)
         with pa.memory_map(str(self.path)) as source:
             table = pa.ipc.open_file(source).read_all()
@@ -52,7 +52,7 @@ class Segment:
 
 
 class ReachCache:
-    """Of one table. Damage, a full disk or a missing folder cost time, never truth."""
+    """The cache of one table. A damaged file, a full disk or a missing folder makes it slower, never wrong."""
 
     def __init__(self, folder: Path, table_uuid: str) -> None:
         self._folder = folder / table_uuid
@@ -60,10 +60,10 @@ class ReachCache:
     def find(
         self, kind: Kind, wanted: Sequence[tuple[str, int]]
     ) -> tuple[list[tuple[Segment, dict[str, int]]], list[int]]:
-        """Where the wanted (path, length) are remembered, and the places of those that are not. A length of -1 is not compared."""
+        """The segments that have the wanted (path, length), and the indexes of those not cached. A length of -1 matches any."""
         missing = {path: place for place, (path, _) in enumerate(wanted)}
         length_of = dict(wanted)
-        found: list[tuple[Segment, dict[str, int]]] = []
+        hits: list[tuple[Segment, dict[str, int]]] = []
         for segment in self._segments(kind):
             mine = {
                 name: missing.pop(name)
@@ -71,23 +71,23 @@ class ReachCache:
                 if name in missing and length_of[name] in (-1, length)
             }
             if mine:
-                found.append((segment, mine))
-        return found, sorted(missing.values())
+                hits.append((segment, mine))
+        return hits, sorted(missing.values())
 
     def add(
         self, kind: Kind, names: Sequence[str], lengths: Sequence[int], counts: Sequence[int], rows: pa.Table
     ) -> None:
-        """Remember what was read: `rows` of all of them in order, so many of each. Where that is impossible, nothing is."""
+        """Cache what was read: the `rows` of all files in order, with the count of each. If writing fails, nothing is cached."""
         of = np.repeat(np.arange(len(names), dtype=np.int32), counts)
         index = {"version": _VERSION, "names": list(names), "lengths": list(lengths), "counts": list(counts)}
         self._write(kind, rows.add_column(0, "of", pa.array(of)), index)
 
     def crowded(self, kind: Kind) -> bool:
-        """Whether it is time for `keep_only`."""
+        """Whether there are so many cache files that `keep_only` should merge them."""
         return sum(1 for _ in self._folder.glob(f"{kind}-*.arrow")) >= _MANY
 
     def keep_only(self, kind: Kind, names: set[str]) -> None:
-        """One file instead of many, without what no snapshot leads to any more."""
+        """Merge the cache files into one that has only `names`; expired entries go away."""
         segments = list(self._segments(kind))
         seen: set[str] = set()
         kept: list[tuple[str, int, int]] = []
@@ -120,7 +120,7 @@ class ReachCache:
                 file.write(content)
             Path(part).replace(self._folder / name)
         except OSError:
-            return  # a cache that cannot be written makes the next run slower, nothing else
+            return  # without a writable cache the next run is slower, nothing else
 
     def _segments(self, kind: Kind) -> Iterator[Segment]:
         for path in sorted(self._folder.glob(f"{kind}-*.arrow"), key=_age):
@@ -133,7 +133,7 @@ def _age(path: Path) -> float:
     try:
         return path.stat().st_mtime
     except FileNotFoundError:
-        return 0.0  # another process made many into one just now
+        return 0.0  # another process has just merged the files
 
 
 def _digest(content: Any) -> str:
@@ -141,7 +141,7 @@ def _digest(content: Any) -> str:
 
 
 def _opened(path: Path) -> Segment | None:
-    """None for a file that is not what its name says: forgotten, as if it had never been there."""
+    """Reads a cache file. None, and the file is deleted, if its content does not match the digest in its name."""
     try:
         with pa.memory_map(str(path)) as source:
             if _digest(source.read_buffer()) != path.stem.partition("-")[2]:
@@ -158,7 +158,7 @@ def _opened(path: Path) -> Segment | None:
 
 
 def bound(folder: Path, limit: int) -> None:
-    """Forget the tables that were not looked at for the longest time, until the rest is within the limit."""
+    """Delete the caches of the least recently used tables until the rest is below the limit (bytes)."""
     tables = []
     for each in folder.iterdir() if folder.is_dir() else ():
         files = [path.stat() for path in each.glob("*") if path.is_file()]

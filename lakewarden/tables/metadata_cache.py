@@ -1,6 +1,6 @@
-"""Metadata of a table that was read before, and that which was not: what lists and manifests name, each read once ever.
+"""Reads manifest lists and manifests through the cache, so that each is decoded only once.
 
-The same for every format: lists name manifests, manifests name files. A file that cannot be read stops everything and is named.
+It works for every format: lists name manifests, manifests name files. A file that cannot be read raises an error with its path.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ from lakewarden.model.location import hashes
 from lakewarden.model.table import TableView
 from lakewarden.tables.manifest_cache import Kind, ReachCache
 
-# What became unneeded: its path as the metadata spells it, what it is, its size (null where no metadata tells).
+# Files that are no longer needed: path as the metadata spells it, kind, size (null if no metadata has it).
 UNREACHED = pa.schema([("path", pa.string()), ("kind", pa.string()), ("size", pa.int64())])
 
-# Decoded files are remembered in portions: what is read survives an interruption, and memory stays bounded.
+# Decoded files are cached in batches: finished batches survive an interruption, and memory stays bounded.
 _PORTION = 100_000
 
 
 class MetadataReader(Protocol):
-    """Decodes metadata files in bulk: what a list or a manifest names, as it is read."""
+    """Decodes manifest lists and manifests in bulk and yields the content of each as soon as it is read."""
 
     def lists(
         self, paths: Sequence[str], io: Mapping[str, str], lengths: Mapping[str, int]
     ) -> Iterator[tuple[str, pa.Table | None, str]]:
-        """Of each list its manifests (manifest, length, live, encrypted), or None and the reason.
+        """Yields for each list its manifests (manifest, length, live, encrypted), or None and the reason.
 
-        One that has another length than is told was cut short, and is not read.
+        A list whose length differs from `lengths` was truncated; it is not read.
         """
 
     def manifests(
         self, wanted: Sequence[tuple[str, int, int]], io: Mapping[str, str]
     ) -> Iterator[tuple[str, pa.Table | None, str]]:
-        """Of each (path, length, live count) its live files (path, size, kind), or None and the reason."""
+        """Yields for each (path, length, live count) the live files (path, size, kind), or None and the reason."""
 
     def absent(self, paths: Sequence[str], io: Mapping[str, str]) -> list[str]:
-        """Which of these files are not on the store. Complete, or raises."""
+        """The paths that do not exist in the store. Complete, or raises."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """Which manifests each list names: those of a list stand together, from its start to the next one's.
+    """The manifests that each list names. The manifests of list i are `manifests[starts[i]:starts[i + 1]]`.
 
-    `same` is by place the first list of that path: two snapshots may have one list.
+    `same` maps each requested list to its number here: two snapshots may share a list.
     """
 
     same: Any
@@ -61,17 +61,17 @@ class Listed:
     numbers: Any
 
     def of(self, lists: Collection[int]) -> Any:
-        """Numbers of the manifests that these lists name, each once."""
+        """The numbers of all manifests that these lists name, without duplicates."""
         places = {int(self.same[each]) for each in lists}
-        parts = [self.manifests[self.starts[each] : self.starts[each + 1]] for each in places]
+        parts = [self.manifests[self.starts[place] : self.starts[place + 1]] for place in places]
         return np.unique(np.concatenate(parts)) if parts else self.manifests[:0]
 
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """One table's lists and manifests, through the cache.
+    """The lists and manifests of one table, read through the cache.
 
-    A file that is remembered is not read again, but it must still be on the store: readers of the table need it.
+    A cached file is not read again, but it must still exist in the store: readers of the table need it.
     """
 
     view: TableView
@@ -81,18 +81,18 @@ class Remembered:
     _there: set[str] = field(default_factory=set)
 
     def tidy(self, lists: Collection[str], manifests: Collection[str]) -> None:
-        """Now and then what is remembered is made one file, without what has expired since."""
+        """Merge the cache files if there are many, and keep only these lists and manifests."""
         if self.cache.crowded("list"):
             self.cache.keep_only("list", set(lists))
         if self.cache.crowded("manifest"):
             self.cache.keep_only("manifest", set(manifests))
 
     def listed(self, lists: Sequence[str], lengths: Mapping[str, int] | None = None) -> Listed:
-        """Which manifests these lists name; in the answer a list is its place in `lists`. Lengths where they are told."""
+        """The manifests that these lists name. `lengths` are the expected sizes of the list files, where known."""
         once = {path: place for place, path in enumerate(dict.fromkeys(lists))}
         same = np.array([once[path] for path in lists], dtype=np.int64)
-        found = self.rows("list", [(path, (lengths or {}).get(path, -1)) for path in once], ())
-        tables = [table for table in found if table.num_rows]
+        batches = self.rows("list", [(path, (lengths or {}).get(path, -1)) for path in once], ())
+        tables = [table for table in batches if table.num_rows]
         if not tables:
             nothing = np.empty(0, dtype=np.int32)
             starts = np.zeros(len(once) + 1, dtype=np.int64)
@@ -112,38 +112,38 @@ class Remembered:
         used, first = np.unique(encoded.indices.to_numpy(), return_index=True)
         if table["encrypted"].take(pa.array(first)).to_numpy().any():
             raise LakewardenError(
-                reason=f"read the manifests of {self.view.ref}: they are encrypted, and what they name cannot be known",
+                reason=f"read the manifests of {self.view.ref}: they are encrypted, so the files they name are unknown",
                 hint="encrypted tables are compacted, but not expired, swept or purged by this release",
             )
         return _as_listed(table, encoded, used, first, same, len(once))
 
     def named(self, listed: Listed, manifests: Any) -> Iterator[pa.Table]:
-        """The live files of these manifests, in portions. Those without any are not opened."""
-        wanted = [each for each in manifests.tolist() if listed.live[each] != 0]
-        paths = listed.paths.take(pa.array(wanted, pa.int64())).to_pylist()
-        lengths = [(path, int(listed.lengths[each])) for path, each in zip(paths, wanted, strict=True)]
-        return self.rows("manifest", lengths, [int(listed.live[each]) for each in wanted])
+        """The live files of these manifests, in batches. Manifests without live files are not opened."""
+        chosen = [manifest for manifest in manifests.tolist() if listed.live[manifest] != 0]
+        paths = listed.paths.take(pa.array(chosen, pa.int64())).to_pylist()
+        lengths = [(path, int(listed.lengths[each])) for path, each in zip(paths, chosen, strict=True)]
+        return self.rows("manifest", lengths, [int(listed.live[each]) for each in chosen])
 
     def check_there(self, listed: Listed) -> None:
-        """Every listed manifest that has live files is on the store; else LakewardenError names the first that is not."""
+        """Raises LakewardenError for the first manifest with live files that does not exist in the store."""
         chosen = pa.array(np.flatnonzero(listed.live != 0), pa.int64())
         self._check_there("manifest", listed.paths.take(chosen).to_pylist())
 
     def _check_there(self, kind: Kind, paths: Sequence[str]) -> None:
-        asked = [path for path in paths if path not in self._there]
-        gone = self.reader.absent(asked, self.io) if asked else []
-        if gone:
-            raise _unreadable(self.view, kind, gone[0], "it is not there")
-        self._there.update(asked)
+        unchecked = [path for path in paths if path not in self._there]
+        missing = self.reader.absent(unchecked, self.io) if unchecked else []
+        if missing:
+            raise _unreadable(self.view, kind, missing[0], "it does not exist")
+        self._there.update(unchecked)
 
     def rows(self, kind: Kind, wanted: Sequence[tuple[str, int]], live: Sequence[int]) -> Iterator[pa.Table]:
-        """What each of the wanted (path, length) names, in portions; the column `of` is its place in `wanted`."""
-        found, missing = self.cache.find(kind, wanted)
-        self._check_there(kind, [path for _, numbers in found for path in numbers])
-        for segment, numbers in found:
+        """The rows of each (path, length), in batches. The column `of` is the index in `wanted`."""
+        cached, missing = self.cache.find(kind, wanted)
+        self._check_there(kind, [path for _, numbers in cached for path in numbers])
+        for segment, numbers in cached:
             try:
                 rows = segment.rows(numbers)
-            except FileNotFoundError:  # another process has just made several into one
+            except FileNotFoundError:  # another process has just merged the cache files
                 missing += numbers.values()
                 continue
             yield rows
@@ -177,7 +177,7 @@ class Remembered:
         rows = pa.concat_tables([table for _, _, _, table in portion])
         if (
             kind == "list"
-        ):  # every list names nearly the same manifests: half a million names are 1,500 different ones
+        ):  # lists share most manifests: half a million names may be 1,500 different manifests
             rows = rows.set_column(0, "manifest", rows["manifest"].combine_chunks().dictionary_encode())
         self.cache.add(
             kind,
@@ -191,11 +191,11 @@ class Remembered:
 
 
 def _as_listed(table: pa.Table, encoded: Any, used: Any, first: Any, same: Any, lists: int) -> Listed:
-    """Two spellings of one manifest are one manifest: numbered by the hash of the normal form."""
+    """Numbers the manifests by the hash of their normal form: two spellings of one path are one manifest."""
     paths = encoded.dictionary.take(pa.array(used))
     numbers, place, inverse = np.unique(hashes(paths), return_index=True, return_inverse=True)
-    told = ("length", "live", "net" if "net" in table.column_names else "live")
-    lengths, live, net = (table[name].to_numpy()[first][place] for name in told)
+    columns = ("length", "live", "net" if "net" in table.column_names else "live")
+    lengths, live, net = (table[name].to_numpy()[first][place] for name in columns)
     number_of = np.zeros(len(encoded.dictionary), dtype=np.int32)
     number_of[used] = inverse
     of = table["of"].to_numpy()
@@ -216,5 +216,5 @@ def _unreadable(view: TableView, kind: Kind, path: str, trouble: str) -> Lakewar
     what = "manifest list" if kind == "list" else "manifest"
     return LakewardenError(
         reason=f"read the {what} {path} of {view.ref}: {trouble}",
-        hint=f"nothing was changed; `lakewarden fsck {view.ref}` tells what else is wrong and how to repair it",
+        hint=f"nothing was changed; `lakewarden fsck {view.ref}` shows what else is wrong and how to repair it",
     )

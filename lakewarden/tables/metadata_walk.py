@@ -1,7 +1,7 @@
-"""A table's metadata walked to its end, whatever is broken on the way: what it names, and what could not be read.
+"""The result of reading all of a table's metadata even if parts are broken: the named files, and the unreadable ones.
 
-Where `Reached` must be complete or not be at all, a survey goes on. It is for telling what is wrong, never for deciding
-that a file is not needed. Files are numbers here (lakewarden/model/location.py), 22 bytes each: tables of millions of them fit.
+`Reached` is complete or raises; a survey continues after errors. It is used to report what is wrong (fsck), never to decide
+that a file is not needed. Files are numbers (lakewarden/model/location.py), 22 bytes each, so millions of files fit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from lakewarden.tables.reachability import contains
 
-# What `Files.kinds` counts.
+# The file kinds; `Files.kinds` has indexes into this list.
 KINDS = (
     "data file",
     "position delete file",
@@ -27,13 +27,13 @@ KINDS = (
 )
 DATA, VECTOR, INDEX, CHANGELOG = 0, 3, 4, 5
 DELETES = (1, 2, VECTOR)
-# Several deletion vectors share one file, and so do the changelogs of several buckets.
+# Kinds of which several entries may share one file: deletion vectors, and the changelogs of several buckets.
 _SHARED = (VECTOR, CHANGELOG)
 
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A file of metadata that could not be read, and why: what it names is not known."""
+    """A metadata file that could not be read, and why. The files it names are unknown."""
 
     kind: Literal["manifest list", "manifest", "index manifest"]
     path: str
@@ -42,7 +42,7 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A file of the table's own that others prove was there: readers are led to it, need it, or it left a gap."""
+    """A missing metadata file. Other files prove that it existed: readers look for it, or the numbering has a gap."""
 
     kind: Literal["current", "branch", "schema", "gap"]
     path: str
@@ -54,12 +54,12 @@ CopyKind = Literal["", "tag", "branch", "changelog", "gap"]
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """What can be read as a whole: a snapshot of the table's own history, or one that something else has a copy of.
+    """A snapshot: one of the table's own history, or a copy of one, e.g. in a Paimon tag.
 
-    `copy` says whose copy it is (`tag audit`), and `copy_kind` of which kind: `tag`, `branch`, `changelog` or `gap`; both are
-    empty for the history itself. `adds_up`: entries of its manifests add files and
-    delete them, and live is what they add up to; where they do not, every file that is named is live. `records` is how many
-    rows the snapshot says it has, None where it does not say or nothing is known to compare it with.
+    `copy` names the owner of the copy (`tag audit`) and `copy_kind` its kind: `tag`, `branch`, `changelog` or `gap`. Both
+    are empty for the table's own history. `adds_up`: manifest entries add and delete files, and the live files are the sum;
+    otherwise every named file is live. `records` is the row count that the snapshot states; None if it states none or
+    there is nothing to compare it with.
     """
 
     snapshot_id: int
@@ -72,28 +72,28 @@ class Root:
 
 @dataclass(frozen=True, slots=True)
 class Lists:
-    """Which manifests the roots name. `of` (sorted) is a place in `roots`; with `manifests` one pair per entry, by number."""
+    """The manifests that the roots name: pairs of an index in `roots` (`of`, sorted) and a manifest number (`manifests`)."""
 
     roots: tuple[Root, ...]
     of: Any
     manifests: Any
 
     def naming(self, manifests: Any) -> tuple[Root, ...]:
-        """Roots that name one of these manifests."""
-        found = np.unique(self.of[np.isin(self.manifests, manifests)])
-        return tuple(self.roots[each] for each in found.tolist())
+        """The roots that name one of these manifests."""
+        places = np.unique(self.of[np.isin(self.manifests, manifests)])
+        return tuple(self.roots[place] for place in places.tolist())
 
     def manifests_at(self, place: int) -> Any:
-        """Numbers of the manifests that one root names; a manifest named twice is there twice."""
+        """The numbers of the manifests that one root names. A manifest that is named twice occurs twice."""
         first, end = np.searchsorted(self.of, (place, place + 1))
         return self.manifests[first:end]
 
 
 @dataclass(frozen=True, slots=True)
 class Manifests:
-    """Each manifest once. `live` is how many entries its list says it has (-1: not told), `found` how many it has (-1: not read).
+    """All manifests, each once. `live`: the entry count its list states (-1: unknown). `found`: the real count (-1: not read).
 
-    `records` are rows added less rows deleted, where the format counts rows that way.
+    `records`: rows added minus rows deleted, for formats that count rows this way.
     """
 
     paths: pa.Array
@@ -106,8 +106,8 @@ class Manifests:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """A row for every entry about a file that something needs: the hash of its path, its size (-1: not told), its kind, the
-    manifest's number, and 1 where the entry adds the file, -1 where it deletes it."""
+    """One row per manifest entry: hash of the file's path, size (-1: unknown), kind, manifest number, and sign: 1 if the
+    entry adds the file, -1 if it deletes it."""
 
     numbers: Any
     sizes: Any
@@ -116,7 +116,7 @@ class Files:
     signs: Any
 
     def among(self, wanted: Any) -> Files:
-        """The rows of these sorted numbers."""
+        """The rows whose path hash is in these sorted numbers."""
         rows = contains(wanted, self.numbers)
         return Files(
             self.numbers[rows], self.sizes[rows], self.kinds[rows], self.manifests[rows], self.signs[rows]
@@ -125,9 +125,9 @@ class Files:
 
 @dataclass(frozen=True)
 class Survey:
-    """`unread` says in words what was left out because it cannot be read by anyone here. `spell` gives paths to numbers.
+    """Everything a table's metadata names. `unread` describes parts that Lakewarden cannot read at all.
 
-    `statistics` are the roots' own, `lost` what the table's own files tell to be missing.
+    `spell` turns file numbers into paths. `statistics` are the statistics files of the roots. `lost` are missing metadata files.
     """
 
     lists: Lists
@@ -144,48 +144,48 @@ class Survey:
         return not self.broken and not self.unread and not self.lost
 
     def own(self, snapshot_id: int | None) -> Root | None:
-        """The snapshot of the table's own history."""
+        """The snapshot with this id in the table's own history; None if there is none."""
         return self._own.get(snapshot_id) if snapshot_id is not None else None
 
     def is_whole(self, root: Root | None) -> bool:
-        """Whether everything this root names is known."""
+        """Whether all lists and manifests of this root were read."""
         return root is not None and root in self._places and bool(self._whole[self._places[root]])
 
     def unsure(self) -> tuple[Root, ...]:
-        """Roots of which it is not known what is live: an entry that cannot be read may delete what another adds."""
-        return tuple(each for each in self.lists.roots if each.adds_up and not self.is_whole(each))
+        """Roots whose live files are unknown: an unreadable entry may delete a file that another entry adds."""
+        return tuple(root for root in self.lists.roots if root.adds_up and not self.is_whole(root))
 
     def live(self) -> Any:
-        """Sorted numbers of all files that a root needs."""
+        """The sorted numbers of all files that some root needs."""
         plain = np.zeros(len(self.manifests.paths), dtype=bool)
         for place, root in enumerate(self.lists.roots):
             if not root.adds_up:
                 plain[self.lists.manifests_at(place)] = True
-        found = [self.files.numbers[plain[self.files.manifests] & (self.files.signs > 0)]]
+        numbers = [self.files.numbers[plain[self.files.manifests] & (self.files.signs > 0)]]
         if any(root.adds_up for root in self.lists.roots):
             tally = _Tally(self, np.arange(len(self.files.numbers)), most=0)
             ever = np.zeros(len(tally.numbers), dtype=bool)
             for place in self._adding():
                 changed = tally.turn_to(self.lists.manifests_at(place))
                 ever[changed[tally.over[changed]]] = True
-            found.append(tally.numbers[ever])
-        return np.unique(np.concatenate(found))
+            numbers.append(tally.numbers[ever])
+        return np.unique(np.concatenate(numbers))
 
     def needing(self, numbers: Any) -> tuple[Root, ...]:
-        """Roots that need one of these files; `numbers` are sorted. What adds up is only known of whole ones."""
+        """The roots that need one of these files (`numbers` are sorted). Roots that add up count only if they are whole."""
         rows = np.flatnonzero(contains(numbers, self.files.numbers))
         added = np.unique(self.files.manifests[rows[self.files.signs[rows] > 0]])
-        found = {root for root in self.lists.naming(added) if not root.adds_up}
+        roots = {root for root in self.lists.naming(added) if not root.adds_up}
         if adding := list(self._adding()):
             tally = _Tally(self, rows, most=0)
             for place in adding:
                 tally.turn_to(self.lists.manifests_at(place))
                 if tally.exceeding:
-                    found.add(self.lists.roots[place])
-        return tuple(each for each in self.lists.roots if each in found)
+                    roots.add(self.lists.roots[place])
+        return tuple(root for root in self.lists.roots if root in roots)
 
     def needed_by(self, root: Root | None, numbers: Any) -> Any:
-        """For each of the sorted numbers whether the root needs that file."""
+        """For each of the sorted numbers: whether the root needs that file."""
         if root is None:
             return np.zeros(len(numbers), dtype=bool)
         mine = np.isin(self.files.manifests, self.lists.manifests_at(self._places[root]))
@@ -196,17 +196,17 @@ class Survey:
         return contains(named[sums > 0], numbers)
 
     def counts(self, root: Root) -> dict[int, int]:
-        """By kind, how many files the root has."""
+        """The number of files that the root needs, by kind."""
         often = np.bincount(self.lists.manifests_at(self._places[root]), minlength=len(self.manifests.paths))
         weights = often[self.files.manifests] * self.files.signs
         return {kind: int(weights[self.files.kinds == kind].sum()) for kind in range(len(KINDS))}
 
     def records(self, root: Root) -> int:
-        """How many rows the root's manifests add up to."""
+        """The sum of the row counts of the root's manifests."""
         return int(self.manifests.records[self.lists.manifests_at(self._places[root])].sum())
 
     def named_twice(self) -> dict[Root, Any]:
-        """By root, sorted numbers of files that two live entries of it name. Those that share a file are none."""
+        """For each root: the sorted numbers of files with two live entries. Kinds that may share a file are not reported."""
         alone = ~np.isin(self.files.kinds, _SHARED)
         rows = np.flatnonzero(alone & (self.files.signs > 0))
         _, dense, often = np.unique(self.files.numbers[rows], return_inverse=True, return_counts=True)
@@ -215,26 +215,26 @@ class Survey:
             return {}
         rows = np.flatnonzero(alone & contains(suspects, self.files.numbers))
         plain = [place for place, root in enumerate(self.lists.roots) if not root.adds_up]
-        found: dict[Root, Any] = {}
+        repeated: dict[Root, Any] = {}
         for places, chosen in ((plain, rows[self.files.signs[rows] > 0]), (self._adding(), rows)):
             tally = _Tally(self, chosen, most=1)
             for place in places:
                 tally.turn_to(self.lists.manifests_at(place))
                 if tally.exceeding:
-                    found[self.lists.roots[place]] = tally.numbers[tally.over]
-        return found
+                    repeated[self.lists.roots[place]] = tally.numbers[tally.over]
+        return repeated
 
     def listed_twice(self) -> dict[Root, Any]:
-        """By root, numbers of manifests that it names twice: each of their rows is read twice."""
-        found = {}
+        """For each root: the numbers of manifests that it names twice, so that their rows are read twice."""
+        repeated = {}
         for place, root in enumerate(self.lists.roots):
             named, often = np.unique(self.lists.manifests_at(place), return_counts=True)
             if (often > 1).any():
-                found[root] = named[often > 1]
-        return found
+                repeated[root] = named[often > 1]
+        return repeated
 
     def _adding(self) -> Iterator[int]:
-        """Places of the roots whose entries add up to something that is known."""
+        """The indexes of whole roots whose entries add up."""
         return (place for place, root in enumerate(self.lists.roots) if root.adds_up and self._whole[place])
 
     @cached_property
@@ -247,7 +247,7 @@ class Survey:
 
     @cached_property
     def _whole(self) -> Any:
-        """For each root whether all of its lists and manifests were read."""
+        """For each root: whether all its lists and manifests were read."""
         unread = {each.path for each in self.broken if each.kind == "manifest list"}
         missing = np.unique(self.lists.of[self.manifests.found[self.lists.manifests] < 0])
         whole = np.array([unread.isdisjoint(root.lists) for root in self.lists.roots], dtype=bool)
@@ -256,9 +256,9 @@ class Survey:
 
 
 class _Tally:
-    """How often files are named, root by root. Neighbours share nearly all manifests: only what comes and goes is counted.
+    """Counts how often each file is named, root by root. Neighbouring roots share most manifests, so only differences are counted.
 
-    `numbers` are the files, sorted; `over` says which of them are named more often than `most`, `exceeding` how many that are.
+    `numbers` are the files, sorted. `over`: which of them are named more often than `most`. `exceeding`: how many these are.
     """
 
     def __init__(self, survey: Survey, rows: Any, most: int) -> None:
@@ -275,7 +275,7 @@ class _Tally:
         self.exceeding = 0
 
     def turn_to(self, manifests: Any) -> Any:
-        """Count what these manifests name; the places of files that may be named more or less often than before."""
+        """Change the counts to those of these manifests. Returns the indexes of files whose count may have changed."""
         own = np.unique(manifests)
         own = own[self._starts[own] < self._starts[own + 1]]
         touched = [

@@ -1,4 +1,4 @@
-"""What every format's survey is made with: manifests by number, the entries they have, and paths to numbers."""
+"""Helpers to build a survey in any format: numbered manifests, their entries, and the paths of file numbers."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from lakewarden.tables.metadata_cache import MetadataReader
 from lakewarden.tables.metadata_walk import Broken, Files, Lists, Manifests, Root
 from lakewarden.tables.reachability import contains
 
-# Rows are hashed so many at a time: one by one costs more than reading them.
+# Rows are hashed in batches of this size: hashing one by one would cost more than reading them.
 PORTION = 200_000
 
 
 @dataclass
 class Register:
-    """Manifests by number, each once, whichever way its path is spelled."""
+    """Gives each manifest one number, however its path is spelled."""
 
     known: dict[int, int] = field(default_factory=dict)
     paths: list[str] = field(default_factory=list)
@@ -29,7 +29,7 @@ class Register:
     encrypted: list[bool] = field(default_factory=list)
 
     def number(self, listed: pa.Table) -> Any:
-        """The number of each entry's manifest. Lists name nearly the same ones: only the different ones are looked at."""
+        """The manifest number of each entry. Lists share most manifests, so only distinct paths are processed."""
         if not listed.num_rows:
             return np.empty(0, dtype=np.int32)
         encoded = listed["manifest"].combine_chunks().dictionary_encode()
@@ -41,13 +41,13 @@ class Register:
         return np.array(numbers, dtype=np.int32)[places]
 
     def _enter(self, key: int, row: Mapping[str, Any]) -> int:
-        found = self.known.setdefault(key, len(self.paths))
-        if found == len(self.paths):
+        manifest = self.known.setdefault(key, len(self.paths))
+        if manifest == len(self.paths):
             self.paths.append(row["manifest"])
             self.lengths.append(row["length"])
             self.live.append(row["live"])
             self.encrypted.append(row["encrypted"])
-        return found
+        return manifest
 
     def manifests(self, found: Any, records: Any = None) -> Manifests:
         spelled = pa.array(self.paths, pa.string())
@@ -58,7 +58,7 @@ class Register:
 def number_lists(
     read: Iterable[tuple[str, pa.Table | None, str]], register: Register, broken: list[Broken]
 ) -> dict[str, Any]:
-    """By list the numbers of the manifests it names, one per entry. What cannot be read is among the broken ones instead."""
+    """For each list the manifest numbers of its entries. Lists that cannot be read are returned as broken."""
     numbers: dict[str, Any] = {}
     waiting: list[tuple[str, pa.Table]] = []
     rows = 0
@@ -84,14 +84,14 @@ def _numbered(tables: Sequence[tuple[str, pa.Table]], register: Register) -> dic
 
 
 def lists_of(roots: Sequence[Root], manifests: Sequence[Any]) -> Lists:
-    """`manifests` are, root by root, the numbers of those it names."""
+    """The `Lists` of these roots. `manifests` has the manifest numbers of each root, in the same order."""
     of = [np.full(len(each), place, dtype=np.int32) for place, each in enumerate(manifests)]
     return Lists(tuple(roots), joined(of, np.int32), joined(list(manifests), np.int32))
 
 
 @dataclass
 class Rows:
-    """Entries under way: tables until there are enough of them to hash, then numbers. `kinds` tells each entry's kind and sign."""
+    """Collects manifest entries and hashes them in batches. `kinds` returns the kind and the sign of each entry."""
 
     kinds: Callable[[pa.Table], tuple[Any, Any]]
     tables: list[pa.Table] = field(default_factory=list)
@@ -129,7 +129,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """Paths were not kept: the few that are wanted are read again, from the manifests that name them."""
+    """Finds the paths of file numbers. Paths are not kept in memory; the manifests that name them are read again."""
 
     manifests: Manifests
     files: Files
@@ -137,19 +137,19 @@ class Spelling:
     io: Mapping[str, str]
 
     def spell(self, numbers: Any) -> pa.Array:
-        """Of each of these sorted numbers that a manifest names, one path."""
-        found = [each for table in self._tables(numbers) for each in self._among(table, numbers)]
-        if not found:
+        """One path for each of these sorted numbers that is named by a manifest."""
+        spelled = [each for table in self._tables(numbers) for each in self._among(table, numbers)]
+        if not spelled:
             return pa.array([], pa.string())
-        paths = pa.concat_arrays(found)
+        paths = pa.concat_arrays(spelled)
         _, first = np.unique(hashes(paths), return_index=True)
         return paths.take(pa.array(first))
 
     def _tables(self, numbers: Any) -> Iterator[pa.Table]:
         chosen = np.unique(self.files.manifests[contains(numbers, self.files.numbers)])
         paths = self.manifests.paths.take(pa.array(chosen)).to_pylist()
-        wanted = [(path, -1, -1) for path in paths]
-        return (table for _, table, _ in self.reader.manifests(wanted, self.io) if table is not None)
+        files = [(path, -1, -1) for path in paths]
+        return (table for _, table, _ in self.reader.manifests(files, self.io) if table is not None)
 
     def _among(self, table: pa.Table, numbers: Any) -> Iterator[pa.Array]:
         kept = table["path"].filter(pa.array(contains(numbers, hashes(table["path"]))))
@@ -161,5 +161,5 @@ def joined(parts: Sequence[Any], kind: Any) -> Any:
 
 
 def plain(trouble: str) -> str:
-    """The reader's own words, without the name of the class that carries them."""
+    """The reader's message without the name of the exception class."""
     return trouble.removeprefix("ValueError: ")

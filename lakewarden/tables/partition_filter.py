@@ -1,4 +1,4 @@
-"""A filter over partition columns, read by Spark: one small row per partition, so that whole partitions match or do not."""
+"""Evaluates a filter over partition columns in Spark, with one row per partition: a partition matches as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ _TYPES = {
 
 
 def matching(spark: Any, partitions: Sequence[LivePartition], where: str) -> frozenset[int]:
-    """The ids of partitions for which the filter is true. A column that a partition lacks is null there."""
+    """The ids of the partitions that match the filter. A column that a partition lacks is null."""
     kinds = {key.name: key.kind for each in partitions for key in each.keys}
-    columns: dict[str, Any] = {_ID: pa.array([each.id for each in partitions], pa.int64())}
+    columns: dict[str, Any] = {_ID: pa.array([partition.id for partition in partitions], pa.int64())}
     for name, kind in kinds.items():
-        values = [_value(each.keys, name, kind) for each in partitions]
+        values = [_value(partition.keys, name, kind) for partition in partitions]
         columns[name] = pa.array(values, _TYPES[kind])
     try:
         rows = spark.createDataFrame(pa.table(columns)).where(where).select(f"`{_ID}`").collect()
     except JavaError as error:
         raise _wrong(where, java_reason(error), kinds) from error
-    except Exception as error:  # pyspark turns what the filter's author did wrong into classes of its own
+    except Exception as error:  # pyspark has several exception classes for a wrong filter
         if type(error).__module__.startswith("pyspark.errors"):
             raise _wrong(where, str(error).splitlines()[0], kinds) from error
         raise
@@ -44,12 +44,12 @@ def matching(spark: Any, partitions: Sequence[LivePartition], where: str) -> fro
 
 
 def _wrong(where: str, reason: str, kinds: dict[str, KeyKind]) -> PolicyError:
-    told = f"found {where!r}; {reason}; write it as SQL over the partition columns {', '.join(kinds)}"
-    return PolicyError(key="partition_where", reason=told)
+    explained = f"found {where!r}; {reason}; write it as SQL over the partition columns {', '.join(kinds)}"
+    return PolicyError(key="partition_where", reason=explained)
 
 
 def _value(keys: Sequence[PartitionKey], name: str, kind: KeyKind) -> Any:
-    key = next((each for each in keys if each.name == name and each.kind is kind), None)
+    key = next((key for key in keys if key.name == name and key.kind is kind), None)
     if key is None or key.value is None or isinstance(key.value, str):
         return None if key is None else key.value
     try:
@@ -69,4 +69,4 @@ def _value(keys: Sequence[PartitionKey], name: str, kind: KeyKind) -> Any:
             case KeyKind.NUMBER:
                 return key.value
     except OverflowError:
-        return None  # no filter can name a day beyond the calendar
+        return None  # Python has no date outside the years 1 to 9999, so no filter can match it

@@ -1,4 +1,4 @@
-"""Places of a table: its location, and where else its files may lie as the operator says."""
+"""The folders of a table: its location, and other folders that the operator has confirmed."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ from lakewarden.state.tables import FirstSeen
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Where a table may put files outside of its location.
+# Table properties that put files outside of the table's location.
 ELSEWHERE = (
     "write.data.path",
     "write.metadata.path",
     "write.object-storage.path",
     "write.folder-storage.path",
 )
-# Paimon's, and several of them.
+# Paimon's property, with several folders.
 EXTERNAL = "data-file.external-paths"
-# Where each of the other formats keeps its metadata below a table's folder, and how its files are named there.
+# Metadata folders and file names of the other formats, below a table's folder.
 MARKS = {
     "paimon": ("schema", re.compile(r"/schema/schema-\d+$")),
     "delta": ("_delta_log", re.compile(r"/_delta_log/[^/]+$")),
     "hudi": (".hoodie", re.compile(r"/\.hoodie/.+$")),
 }
-# What catalogs add to a table's name to have a folder that no table had: Trino, Iceberg's own and Nessie a uuid. dbt creates
-# tables under a name of its own and renames them. Any other end of a name may be a sibling's.
+# Suffixes that make a table's folder unique: Trino, Iceberg and Nessie add a uuid. dbt creates tables under a temporary
+# name and renames them. A folder with any other suffix may belong to another table.
 _UNIQUE = re.compile(r"(?i)(__dbt_tmp)?[-_][0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}")
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataFile:
-    """A table's metadata file and whose it says it is. Of an unreadable one, and of very old ones, some is not known.
+    """A metadata file and the table it states. Unreadable and very old files lack some of the values.
 
-    `updated_ms` None: it does not say when it was written, and counts as newer than any other. `forked`: logs of the table's
-    earlier metadata files prove that it is none of them.
+    `updated_ms` None: the file has no time and counts as the newest. `forked`: the logs of the table's earlier metadata
+    files prove that this file is not one of them.
     """
 
     path: str
@@ -65,12 +65,12 @@ class MetadataFile:
 
 
 def format_of(path: str) -> str | None:
-    """Which other format than Iceberg a file is metadata of, by its name; None for a file of another kind."""
+    """The format (Paimon, Delta, Hudi) whose metadata this file is, by its name; None if it is none of these."""
     return next((format_ for format_, (_, named) in MARKS.items() if named.search(path)), None)
 
 
 def roots(view: TableView) -> dict[str, str]:
-    """Every folder the table writes to, and what says so: its location, and the properties that name others."""
+    """The folders the table writes to, each with its origin: the location, or the property that names it."""
     if view.format == "paimon":
         named, several = {}, view.properties.get(EXTERNAL, "").split(",")
     else:
@@ -83,12 +83,12 @@ def roots(view: TableView) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Which of the places that a table says it writes to count as its own: nothing is listed or deleted anywhere else.
+    """Decides which folders belong to a table. Nothing is listed or deleted anywhere else.
 
-    Its location when it was first seen (`homes`, by uuid) does, and what the operator names (`confirmed`: `own_places`). A
-    location that was changed since, and places that its properties name, are the writer's word. So is a new uuid: a table of
-    a name that is known (`named`) lies where the earlier ones of that name lay, or beside them. Paimon does not let a location
-    be changed: where the catalog says the table is, it is.
+    A table owns its location when it was first seen (`homes`, by uuid) and the folders that the operator names (`confirmed`,
+    from `own_places`). A later change of the location and folders in table properties do not count, because any writer can set
+    them. A writer can also set a new uuid: a table with a known name (`named`) must lie where earlier tables of that name
+    lay, or next to them. Paimon locations cannot be changed, so the catalog's location counts.
     """
 
     homes: Mapping[str, str] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class Places:
     def of(
         cls, seen: Iterable[FirstSeen], confirmed: tuple[str, ...] = (), aliases: Aliases | None = None
     ) -> Places:
-        """By what is remembered of every table, the one that was seen earliest first."""
+        """From the recorded locations of all tables, oldest first."""
         homes: dict[str, str] = {}
         named: dict[str, list[str]] = {}
         since: dict[str, datetime] = {}
@@ -119,13 +119,13 @@ class Places:
     def home(self, view: TableView) -> str:
         if view.format == "paimon":
             return view.location
-        found = self.homes.get(view.uuid)
-        return (
-            _home(view.location, self.named.get(str(view.ref), ()), view.ref.name) if found is None else found
-        )
+        recorded = self.homes.get(view.uuid)
+        if recorded is not None:
+            return recorded
+        return _home(view.location, self.named.get(str(view.ref), ()), view.ref.name)
 
     def inherits(self, view: TableView) -> bool:
-        """Whether the table is said to be at home where an earlier one of its name was, and not where it was first seen itself."""
+        """Whether the table's home is that of an earlier table of the same name, not the location where it was first seen."""
         return not same(self.home(view), self.first.get(view.uuid, view.location))
 
     def is_own(self, view: TableView, place: str) -> bool:
@@ -133,11 +133,15 @@ class Places:
         return any(inside(name, each) for name in self.aliases.spellings(place) for each in own)
 
     def metadata_folders(self, view: TableView) -> list[str]:
-        """The folders in which metadata files of the table may lie directly, and nothing else is meant to."""
+        """The folders that contain the table's metadata files directly, and should contain nothing else."""
         named = view.properties.get("write.metadata.path")
         places = (view.location, self.home(view), *self.confirmed)
-        found = [*(join(each, "metadata") for each in places), *self.confirmed, *([named] if named else [])]
-        return [each for each in found if self.is_own(view, each)]
+        folders = [
+            *(join(place, "metadata") for place in places),
+            *self.confirmed,
+            *([named] if named else []),
+        ]
+        return [folder for folder in folders if self.is_own(view, folder)]
 
     def own(self, view: TableView) -> dict[str, str]:
         return {name: place for name, place in roots(view).items() if self.is_own(view, place)}
@@ -150,25 +154,25 @@ NO_HOMES = Places()
 
 
 def led_out(paths: pa.ChunkedArray, own: Iterable[str], aliases: Aliases) -> pa.Array:
-    """For each path whether a link in its folders leads out of all these places: who writes to a table can leave one there."""
+    """For each path: whether a symlink in it leads outside of all these folders. Any writer of the table could create one."""
     import pyarrow as pa
 
     folders, numbers = numbered_parents(paths)
     places = [real(each) for each in own]
     out = [
-        is_local(each)
-        and not any(inside(name, place) for name in aliases.spellings(real(each)) for place in places)
-        for each in folders
+        is_local(folder)
+        and not any(inside(name, place) for name in aliases.spellings(real(folder)) for place in places)
+        for folder in folders
     ]
     return pa.array([out[number] for number in numbers.tolist()], pa.bool_())
 
 
 def _home(location: str, earlier: Sequence[str], name: str) -> str:
-    """Where a table that is first seen at a location is at home, by the homes of earlier tables of its name.
+    """The home folder of a table that is seen for the first time, given the homes of earlier tables of its name.
 
-    Whoever writes a table can give it a new uuid and another location in one commit. A table that was dropped and created
-    again lies at the same place, or beside it in a folder of its own that is called like the table (catalogs add a uuid).
-    Anywhere else the operator is asked.
+    A writer can give a table a new uuid and another location in one commit. A table that was dropped and created again lies
+    in the same folder, or next to it in a folder named like the table (catalogs add a uuid). Any other folder needs the
+    operator's confirmation.
     """
     called = _called(location, name)
     if not earlier or any(inside(location, each) or (called and _beside(location, each)) for each in earlier):
@@ -177,13 +181,13 @@ def _home(location: str, earlier: Sequence[str], name: str) -> str:
 
 
 def _called(location: str, table: str) -> bool:
-    """Whether a folder bears the name of a table, alone or with what a catalog sets it apart from earlier ones by."""
+    """Whether the folder is named like the table, alone or with a suffix that a catalog adds."""
     folder = name_of(location.rstrip("/"))
     rest = folder.removeprefix(table)
     return folder.startswith(table) and (not rest or _UNIQUE.fullmatch(rest) is not None)
 
 
 def _beside(one: str, other: str) -> bool:
-    """In one folder. Two buckets lie in none."""
+    """Whether both lie in the same parent folder. Two buckets have none."""
     below = all(Location.of(each).path.strip("/") for each in (one, other))
     return below and same(parent(one.rstrip("/")), parent(other.rstrip("/")))

@@ -1,4 +1,4 @@
-"""What a table needs, as a set that can be asked about millions of paths at once."""
+"""The set of files that a table needs. It can be checked for millions of paths at once."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from lakewarden.tables.places import roots
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Folders of a table that may be links to another place while the table's own folder is none.
+# Subfolders of a table that may be symlinks even if the table's own folder is not.
 _PARTS = ("data", "metadata")
 
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Files by name and folder, twelve bytes each: `names` are sorted hashes, `places` the number of each file's folder."""
+    """Files by name and folder, 12 bytes each: `names` are sorted hashes, `places` the number of each file's folder."""
 
     folders: tuple[str, ...] = ()
     names: Any = ()
@@ -42,7 +42,7 @@ class Files:
 
 
 class FilesByFolder:
-    """Collects `Files`, in portions."""
+    """Collects `Files`, in batches."""
 
     def __init__(self) -> None:
         self._folders: dict[str, int] = {}
@@ -50,16 +50,18 @@ class FilesByFolder:
         self._places: list[Any] = []
 
     def add(self, written: pa.Array | pa.ChunkedArray, plain: pa.Array) -> None:
-        """Paths as they are written, and in normal form."""
+        """Add paths, as the metadata spells them and in normal form."""
         import numpy as np
 
         folders, places = numbered_parents(written)
-        known = np.array([self._folders.setdefault(each, len(self._folders)) for each in folders], np.int32)
+        known = np.array(
+            [self._folders.setdefault(folder, len(self._folders)) for folder in folders], np.int32
+        )
         self._names.append(tails(plain, 1))
         self._places.append(known[places])
 
     def files(self) -> Files:
-        """What was collected."""
+        """All files that were added."""
         import numpy as np
 
         found = tuple(self._folders)
@@ -72,10 +74,10 @@ class FilesByFolder:
 
 @dataclass(frozen=True, slots=True)
 class Reached(Plain):
-    """Every file that these snapshots need, and the table's own metadata. Complete: who makes one raises instead of guessing.
+    """All files that these snapshots need, and the table's own metadata. Always complete; otherwise building it raises.
 
-    `numbers` are the sorted hashes of all paths in normal form. That a file is named may be said of one that only shares
-    another's number, never the other way round.
+    `numbers` are the sorted hashes of all paths in normal form. If two hashes collide, a file that is not needed counts as
+    needed; a needed file never counts as unneeded.
     """
 
     table: TableRef
@@ -83,22 +85,22 @@ class Reached(Plain):
     metadata_location: str
     snapshot_ids: tuple[int, ...]
     numbers: Any
-    hints: Any = None  # of those, hashes of files that need not be there
+    hints: Any = None  # of those, hashes of files that may be missing
     roots: tuple[str, ...] = ()  # the table's own folders
-    # What the table names outside of its location: nearly always nothing. These may be files of another table.
+    # Files that the table names outside of its location, nearly always none. They may belong to another table.
     outside: Files = Files()
-    # Parts of the own folders that are links to another place: what lies there has a second name.
+    # Own folders that are symlinks: a file in them has a second path.
     linked: tuple[str, ...] = ()
 
     JSON_KEYS = "table uuid metadata=metadata_location snapshots=len(snapshot_ids) files=len(numbers)"
 
     def names(self, paths: pa.Array | pa.ChunkedArray | Sequence[str]) -> Any:
-        """For each path whether the table needs it: an array of booleans."""
+        """For each path: whether the table needs it (an array of booleans)."""
         return contains(self.numbers, hashes(paths))
 
 
 class Needed:
-    """Collects the paths that a table needs, in portions, and makes a `Reached` of them."""
+    """Collects the paths that a table needs, in batches, and builds a `Reached` from them."""
 
     def __init__(self, view: TableView) -> None:
         self._view, self._numbers = view, [hashes([])]
@@ -112,7 +114,7 @@ class Needed:
         self._add_outside(paths, plain)
 
     def add_known(self, numbers: Any, outside: Iterable[pa.Array]) -> None:
-        """Files by their sorted hashes. Of those outside the table's location the paths are among `outside`."""
+        """Add files by their sorted hashes. `outside` has the paths of those outside of the table's location."""
         self._numbers.append(numbers)
         for paths in outside:
             plain = normals(paths)
@@ -149,18 +151,18 @@ class Needed:
 
 
 def own_folders(view: TableView) -> list[Location]:
-    """Where a table's files are its own for sure. A place that its properties name may be any other's, by another name."""
+    """The folders that certainly belong to this table. A folder that a table property names may be another table's."""
     return [Location.of(view.location)]
 
 
 def _leading_out(own: Iterable[str]) -> list[str]:
-    """Parts of a table's folders that are links to another place."""
+    """Parts of a table's folders that are symlinks."""
     parts = [(root, join(root, part)) for root in own if is_local(root) for part in _PARTS]
     return [part for root, part in parts if not inside(real(part), real(root))]
 
 
 def _behind_links(folders: Iterable[str]) -> list[str]:
-    """Files that links in these folders lead to. Whoever names the link needs the file."""
+    """The files that symlinks in these folders point to. Metadata that names the link needs the file."""
     disk = Disk(strict=False)
     return [real(each) for folder in folders for each in disk.links(folder)]
 
@@ -172,7 +174,7 @@ def _chosen(column: Any, chosen: Any) -> Any:
 
 
 def contains(sorted_numbers: Any, wanted: Any) -> Any:
-    """For each of `wanted` whether it is among the sorted numbers."""
+    """For each of `wanted`: whether it is in the sorted numbers."""
     import numpy as np
 
     if not len(sorted_numbers):

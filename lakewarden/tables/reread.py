@@ -1,4 +1,4 @@
-"""Whether a table that could not be read has changed meanwhile: then somebody else has expired what was about to be read."""
+"""Detects that a table changed while it was being read, e.g. because another tool expired the snapshots."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from lakewarden import clock
 from lakewarden.errors import LakewardenError, Refused
 from lakewarden.model.table import TableView
 
-# Where snapshots leave one by one, what they need is deleted first, and they themselves a moment later.
+# Paimon expires snapshots one by one: it deletes their files first and the snapshot file a moment later.
 WAITS = (0.0, 0.3, 1.0)
 
 
 def moved_on(view: TableView, look: Callable[[], TableView]) -> TableView | None:
-    """The table once it is another one than `view`; None where it stays as it is, and what it lacks is missing."""
+    """The table's newest state if it differs from `view`. None if it did not change: then the file is really missing."""
     for wait in WAITS if view.in_order else WAITS[:1]:
         clock.sleep(wait)
         fresh = look()
@@ -25,7 +25,7 @@ def moved_on(view: TableView, look: Callable[[], TableView]) -> TableView | None
 def read_again(
     action: str, view: TableView, look: Callable[[], TableView], error: LakewardenError, *, last: bool
 ) -> TableView:
-    """The table as it is now, where it changed while it was read; else `error`. Refused if that was the last try."""
+    """The table's newest state if it changed while it was read; otherwise raises `error`. Refused after the last try."""
     fresh = moved_on(view, look)
     if fresh is None:
         raise error
@@ -33,7 +33,7 @@ def read_again(
         raise Refused(
             action=action,
             target=view.ref,
-            reason=f"the table changed each time it was read, and other tools deleted what was to be read ({error.message})",
+            reason=f"the table changed each time it was read, and other tools deleted files during the reading ({error.message})",
             hint="nothing was changed; run it again when other tools expire fewer snapshots",
         ) from error
     return fresh

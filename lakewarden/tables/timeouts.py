@@ -1,4 +1,4 @@
-"""How long a catalog may take for an answer. Some clients wait for as long as the connection is open, and a turn waits with them."""
+"""Timeouts for catalogs. Some catalog clients have none and wait as long as the connection is open, which blocks a pass."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ CONNECT_SECONDS = 10
 ANSWER_SECONDS = 120
 
 _MILLIS = 1000
-# By the driver of the address: its units of a second.
+# Units per second of each JDBC driver's timeout property.
 _JDBC = {"jdbc:postgresql:": 1, "jdbc:mysql:": _MILLIS, "jdbc:mariadb:": _MILLIS}
-# A metastore's client waits ten minutes by itself, for each answer and again after a new connection.
+# The Hive metastore client waits ten minutes by default, for each answer and again after a new connection.
 _HIVE = "hive.metastore.client.socket.timeout"
 
 
 def with_timeouts(properties: Mapping[str, str]) -> dict[str, str]:
-    """The catalog's properties with limits where its client has none. What they say themselves stays."""
+    """The catalog's properties, with a timeout added if its client has none. Values that are already set stay."""
     return {**_limits(properties), **properties}
 
 
@@ -27,13 +27,15 @@ def _limits(properties: Mapping[str, str]) -> dict[str, str]:
             "rest.client.socket-timeout-ms": str(ANSWER_SECONDS * _MILLIS),
         }
     address = properties.get("uri", "")
-    if properties.get("metastore", "").lower() == "hive":  # Paimon's
+    if properties.get("metastore", "").lower() == "hive":  # Paimon's property
         return {_HIVE: f"{ANSWER_SECONDS}s"}
     if kind == "hive" or made_by.endswith(".HiveCatalog") or address.startswith("thrift:"):
-        return {f"hadoop.{_HIVE}": f"{ANSWER_SECONDS}s"}  # Iceberg's name for what it hands to the client
+        return {
+            f"hadoop.{_HIVE}": f"{ANSWER_SECONDS}s"
+        }  # Iceberg passes properties with this prefix to the client
     unit = next((unit for driver, unit in _JDBC.items() if address.startswith(driver)), None)
     if unit is None:
         return {}
     limits = {"connectTimeout": CONNECT_SECONDS * unit, "socketTimeout": ANSWER_SECONDS * unit}
-    # Not beside the address's own: which of the two counts is the driver's to say.
+    # Not added if the URL has one already: which of the two counts depends on the driver.
     return {f"jdbc.{name}": str(value) for name, value in limits.items() if f"{name}=" not in address}

@@ -272,7 +272,7 @@ class ModelWriter:
         self._guard.check(table, summary)
         self._watcher.gate("before the adoption")
         if _live_among(self._catalog.table(table), adopting.paths):
-            raise CommitLost(table=table, reason="someone else made one of them part of it first")
+            raise CommitLost(table=table, reason="another commit added one of them first")
         made = self._adopted(self._catalog.table(table), adopting.paths, summary)
         self._watcher.committed()
         self._watcher.gate("after the adoption")

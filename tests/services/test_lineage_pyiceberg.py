@@ -104,7 +104,9 @@ def test_an_overwrite_needs_an_operator_and_a_ticket(catalog: Catalog, lake: Lak
         pytest.raises(LineageRejected) as caught,
     ):
         table.overwrite(ROWS)
-    assert "overwrites are for ana" in str(caught.value) and "trigger.ticket is missing" in str(caught.value)
+    assert "overwrites are allowed only for ana" in str(caught.value) and "trigger.ticket is missing" in str(
+        caught.value
+    )
     assert pointer(catalog) == before
     with lakewarden.lineage(**SAID, operation="overwrite", operator="ana", ticket="INC-1"):
         table.overwrite(ROWS)
@@ -168,7 +170,7 @@ def test_one_lineage_entered_twice_and_in_several_places() -> None:
 
     asyncio.run(both())
     assert [each["writer.id"] for each in found] == ["ingest", "ingest"] and writing.said({}) == {}
-    with pytest.raises(UsageError, match="it is one text"):
+    with pytest.raises(UsageError, match="it is a single string"):
         lakewarden.lineage("w", inputs="123")
 
 
@@ -245,7 +247,7 @@ def test_mistakes_are_told(tmp_path: Path) -> None:
                 "lakewarden.config": str(tmp_path / "no.toml"),
             },
         )
-    with pytest.raises(ConfigError, match="neither a type nor a uri is said"):
+    with pytest.raises(ConfigError, match="neither a type nor a uri is given"):
         load_catalog("lake", **{"py-catalog-impl": IMPL})
     with pytest.raises(UsageError, match="needs a ticket"):
         lakewarden.lineage("w", trigger="incident-response")

@@ -216,7 +216,7 @@ def test_a_catalog_that_was_open_when_its_mount_went_away(spark: SparkSession, t
         lab.warehouse.rename(tmp_path / "away")
         for ask in (lambda: lab.lw.tables("pm"), lambda: lab.lw.run("compact", table)):
             with pytest.raises(
-                Unreachable, match=f"reach catalog pm: its warehouse {lab.warehouse} is not there"
+                Unreachable, match=f"reach catalog pm: its warehouse {lab.warehouse} does not exist"
             ) as error:
                 ask()
             assert f"check that {lab.warehouse} is mounted" in error.value.hint

@@ -91,9 +91,7 @@ def test_it_ages_is_recalled_and_stays(spark: SparkSession, exact_s3: S3, tmp_pa
             plan = lw.plan("handoff", table)
             assert [type(each) for each in plan.actions] == [AgeFiles]
             told = {each.reason: each.count for each in plan.skipped if each.what == "cold snapshot"}
-            assert [count for reason, count in told.items() if "keeps its snapshots for good" in reason] == [
-                2
-            ]
+            assert [count for reason, count in told.items() if "keeps its snapshots forever" in reason] == [2]
             run = lw.run("handoff", table)
             assert run.state is RunState.DONE and run.counters["files_aged"] > 0, run.reason
             assert lw.run("handoff", table).state is RunState.NOTHING_TO_DO

@@ -119,7 +119,7 @@ def test_live_files_go_although_their_copies_lie_in_the_archive(lab: Lab, cold: 
         frost.client.delete_object(Bucket=frost.name, Key=other)
         run = lab.lw.run("purge", table, policy)
         assert run.counters["files_erased"] > 0 and run.counters["files_held"] == 2, run.reason
-        assert "is not what was copied" in run.reason and "is not there" in run.reason
+        assert "differs from what was copied" in run.reason and "does not exist" in run.reason
         assert data(frost)[other] == "GLACIER_IR", "made again from the live file, where it can be read"
         assert data(frost)[victim] == "DEEP_ARCHIVE", "nobody can say what that is: it is left alone"
         run = lab.lw.run("purge", table, policy)
@@ -181,7 +181,7 @@ def test_a_damaged_copy_does_not_age(lab: Lab, cold: str, frost: Bucket) -> None
     body = bytearray(frost.client.get_object(Bucket=frost.name, Key=victim)["Body"].read())
     body[len(body) // 2] ^= 1
     frost.client.put_object(Bucket=frost.name, Key=victim, Body=bytes(body), StorageClass="GLACIER_IR")
-    with later(31), pytest.raises(LakewardenError, match="it is not what was copied"):
+    with later(31), pytest.raises(LakewardenError, match="it differs from what was copied"):
         lab.lw.run("handoff", table, policy)
     found = data(frost)
     assert found.pop(victim) == "GLACIER_IR" and set(found.values()) == {"DEEP_ARCHIVE"}
@@ -260,7 +260,7 @@ def test_moving_is_checked_before_and_after(exact_s3: S3, monkeypatch: Any) -> N
         [(f"{bucket.url}/a", 300), (f"{bucket.url}/g", 3), (f"{bucket.url}/none", 1)], "DEEP_ARCHIVE"
     )
     assert [each.written for each in moved] == [True, False, False]
-    assert "recall it first" in moved[1].trouble and moved[2].trouble == "it is not there"
+    assert "recall it first" in moved[1].trouble and moved[2].trouble == "it does not exist"
     (again,) = archive.move([(f"{bucket.url}/a", 300)], "DEEP_ARCHIVE")
     assert (again.written, again.etag, again.trouble) == (False, moved[0].etag, "")
     bucket.put("b", b"xyz")

@@ -139,7 +139,7 @@ def test_the_past_of_a_paimon_table(paimon: PaimonLab, tmp_path: Path, kept: str
     assert commit.entry is not None and commit.entry.source is Source.DETAIL
     assert paimon.lw.history.downstream(table, before[0].id).affected == ()
     assert len(paimon.lw.history.gaps(table).gaps) == 6
-    with pytest.raises(UsageError, match="manifests of Paimon do not say"):
+    with pytest.raises(UsageError, match="Paimon's manifests do not record"):
         paimon.lw.history.ingested(table)
     with pytest.raises(UsageError, match="neither the table nor its history"):
         paimon.lw.history.ingested(table, snapshot_id=99)

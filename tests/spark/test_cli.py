@@ -233,7 +233,7 @@ def test_a_warehouse_whose_mount_is_gone_is_told_as_that_and_not_as_tables_that_
 ) -> None:
     lab = shell.lab
     folder = str(lab.warehouse)
-    said = f"reach catalog {lab.catalog}: its warehouse {folder} is not there"
+    said = f"reach catalog {lab.catalog}: its warehouse {folder} does not exist"
     assert said in listed(shell), "of a lake that is new, the same"
 
     table = lab.create()

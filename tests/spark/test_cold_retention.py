@@ -92,7 +92,7 @@ def test_what_is_past_its_retention_leaves_and_is_purged(lab: Lab, cold: str, tm
     of_lake = {key: value for key, value in policy.items() if key != "delete_grace_hours"}
     with lakewarden(lab.spark, f"sqlite:///{tmp_path}/state.db", of_lake) as asked:
         gone = asked.tiers.where(table, snapshot_id=next(iter(first)))
-        assert gone.tier == "gone" and "time in the colder tier is over" in gone.reason
+        assert gone.tier == "gone" and "retention in the colder tier is over" in gone.reason
     # The live table was never touched, and what of it waits for its proof is free: nobody is promised a copy any more.
     assert lab.lw.view(table).uuid == live.uuid
     for path in lab.warehouse.rglob("*"):
@@ -167,7 +167,7 @@ def test_pins_protected_tags_and_the_live_table_keep_cold_snapshots(lab: Lab, co
     with later(10):
         stays = lab.lw.plan("handoff", table, policy)
         why = {each.reason: each.count for each in stays.skipped if each.what == "cold snapshot"}
-        assert why == {"the table itself still has it, and would hand it off again": 3}
+        assert why == {"the live table still has it and would hand it off again": 3}
         assert lab.lw.run("expire", table, policy).state is RunState.DONE
         with lab.lw.pin(frozen, snapshot_id=ids[0], holder="ana", ttl="2d"):
             run = lab.lw.run("handoff", table, policy)

@@ -211,7 +211,7 @@ def test_the_last_change_counts_where_the_policy_says_so(lab: Lab) -> None:
     assert lab.lw.plan(JOB, table, policy).empty
     later = clock.now() + timedelta(hours=2)
     with patch.object(clock, "now", lambda: later):
-        with pytest.raises(Refused, match="all 5 partitions would go"):
+        with pytest.raises(Refused, match="all 5 partitions would expire"):
             lab.lw.run(JOB, table, policy)
         done(lab.lw.run(JOB, table, {**policy, "partition_drop_all": True}), 5)
     assert lab.rows(table) == []
@@ -222,7 +222,7 @@ def test_by_list_and_by_filter(lab: Lab) -> None:
     listed = {"partition_list": f"dt={TODAY}, region=eu/ts_day=2024-02-28"}
     assert len(lab.lw.plan(JOB, table, listed).actions) == 3
     done(lab.lw.run(JOB, table, listed), 3)
-    assert lab.lw.run(JOB, table, listed).reason == "no partition of the list is there"
+    assert lab.lw.run(JOB, table, listed).reason == "no partition of the list exists"
 
     with pytest.raises(PolicyError, match="partition columns region, ts_day, dt"):
         lab.lw.plan(JOB, table, {"partition_where": "nope = 1"})
@@ -457,7 +457,7 @@ def test_types_patterns_and_values_that_are_no_time(paimon: PaimonLab) -> None:
     done(paimon.lw.run(JOB, table, {"partition_where": "dt is null"}), 1)
     assert set(days_in(paimon, table)) == {"notadate", TODAY}
     done(paimon.lw.run(JOB, table, {"partition_list": "dt=notadate"}), 1)
-    with pytest.raises(Refused, match="its only partition would go"):
+    with pytest.raises(Refused, match="its only partition would expire"):
         paimon.lw.run(JOB, table, {"partition_list": f"dt={TODAY}"})
 
 

@@ -230,7 +230,7 @@ def test_another_table_of_that_name_is_not_taken_over(lab: Lab, cold: str) -> No
     table = lab.messy(files=3, days=1)
     lab.sql(f"create namespace {cold}.db")
     lab.sql(f"create table {cold}.db.events (id int) using iceberg")
-    with pytest.raises(Refused, match="it is a table of its own"):
+    with pytest.raises(Refused, match="it is an independent table"):
         lab.lw.run("handoff", table, {**KEEP, "handoff_catalog": cold})
 
 

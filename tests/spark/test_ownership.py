@@ -276,7 +276,7 @@ def test_a_table_created_in_a_dropped_ones_folder_is_cleaned_once_it_is_adopted(
             lw.restore(table, run=first.verdict, operator="ana")
             with pytest.raises(Refused, match=old.uuid):
                 lw.run("purge", table, policy=PURGE)
-            with pytest.raises(Refused, match="what is restored stays"):
+            with pytest.raises(Refused, match="a restored file cannot be trashed again"):
                 lw.holds.adopt_folder(table, operator="ana", confirm=True)
             return
         assert lw.run("purge", table, policy=PURGE).counters["files_erased"]

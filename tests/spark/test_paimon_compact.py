@@ -212,7 +212,7 @@ def test_rows_of_ordered_buckets_are_not_sorted(paimon: PaimonLab) -> None:
     ("keyed", "options", "why"),
     [
         (False, {"row-tracking.enabled": "true"}, "row-tracking.enabled is set"),
-        (False, {"bucket": "2", "bucket-key": "id", "deletion-vectors.enabled": "true"}, "go unnoticed"),
+        (False, {"bucket": "2", "bucket-key": "id", "deletion-vectors.enabled": "true"}, "would be lost"),
     ],
 )
 def test_left_alone(paimon: PaimonLab, keyed: bool, options: dict[str, str], why: str) -> None:

@@ -293,7 +293,7 @@ def test_a_tag_that_was_given_anew_is_not_dropped(paimon: PaimonLab) -> None:
     time.sleep(0.1)
     paimon.lw.holds.untag(table, "brief")
     paimon.maker.tag(paimon.load(table), "brief", 5)
-    with pytest.raises(CommitLost, match="tag brief is another one now"):
+    with pytest.raises(CommitLost, match="tag brief was replaced by another one"):
         paimon.lw.lake.format_for(view.ref).writer(Unasked()).expire(view, (), {"brief": 3})
     assert "tag/tag-brief" in paimon.on_disk(table)
 

@@ -255,7 +255,7 @@ def test_counters_that_disagree(paimon: PaimonLab) -> None:
     paimon.append(table, 3)
     found = only(found_in(paimon, table, lambda at: amend(at, 2, totalRecordCount=99)), Fault.SHORT_LIST)
     assert found.severity is Severity.WARNING and found.snapshot_ids == (2,)
-    assert "says 99 rows, its manifests add up to 40" in found.what
+    assert "states 99 rows, its manifests add up to 40" in found.what
 
 
 def test_the_tables_own_files(paimon: PaimonLab) -> None:

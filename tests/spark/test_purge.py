@@ -454,7 +454,7 @@ def test_a_live_manifest_that_is_gone_stops_expire_sweep_and_purge(lab: Lab) -> 
         lab.lw.run("expire", table, EXPIRE)
     with pytest.raises(LakewardenError, match=manifest.name):
         lab.lw.run("sweep", table, {"orphan_grace_hours": 24})
-    refused(lab, table, manifest.name, "not there", "lakewarden fsck")
+    refused(lab, table, manifest.name, "does not exist", "lakewarden fsck")
     assert lab.on_disk() == before
     manifest.with_suffix(".away").rename(manifest)
     assert lab.lw.run("expire", table, EXPIRE).state is RunState.DONE

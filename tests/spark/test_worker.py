@@ -113,7 +113,7 @@ def test_a_mount_that_is_gone_is_told_as_that_and_when_it_is_back_the_table_is_w
     with working(lab.lw):
         wait_until(lambda: _failures(lab.lw, table) > 0, "it was tried", 90)
         found = slot(lab.lw, table)
-        assert found is not None and f"its warehouse {lab.warehouse} is not there" in found.reason
+        assert found is not None and f"its warehouse {lab.warehouse} does not exist" in found.reason
         (tmp_path / "away").rename(lab.warehouse)
         lab.lw.schedule.request(table, Trigger("manual", "ana"))
         wait_until(lambda: len(lab.data_files(table)) == 1, "it is compacted", 90)

@@ -97,7 +97,7 @@ def test_a_writer_beats_and_stops(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("heartbeat", TABLE, "--writer", "etl", "--prefix", "in/"), "does not say where"),
+        (("heartbeat", TABLE, "--writer", "etl", "--prefix", "in/"), "it is relative"),
         (("heartbeat", TABLE, "--writer", " "), "needs a name"),
         (("heartbeat", TABLE, "--writer", "etl", "--ttl", "soon"), "read ttl 'soon'"),
         (("stage", "begin", TABLE, "--holder", "ana"), "names no files"),

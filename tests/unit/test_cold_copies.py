@@ -101,7 +101,7 @@ def test_a_delete_file_of_another_writer_with_the_same_rows_is_left_as_it_is(tmp
     assert (tmp_path / "b.parquet").read_bytes() == before
     pq.write_table(pa.table({"id": [1]}), tmp_path / "data.parquet")
     told = copy(task(tmp_path / "data.parquet", tmp_path / "d.parquet", rehome=MOVE))
-    assert "no position delete file" in told.trouble and not (tmp_path / "d.parquet").exists()
+    assert "not a position delete file" in told.trouble and not (tmp_path / "d.parquet").exists()
     position_deletes(tmp_path / "c.parquet", ["/elsewhere/1.parquet"])
     assert "outside" in copy(task(tmp_path / "c.parquet", tmp_path / "d.parquet", rehome=MOVE)).trouble
 
@@ -130,7 +130,9 @@ def test_deletion_vectors_name_the_copies_of_their_data_files(tmp_path: Path) ->
     there = (tmp_path / "b.puffin").read_bytes()
     assert [there[each.offset : each.offset + each.length] for each in footer.blobs] == [b".parquet"] * 2
     (tmp_path / "a.puffin").write_bytes(live[:-3])
-    assert "no Puffin file" in copy(task(tmp_path / "a.puffin", tmp_path / "c.puffin", rehome=MOVE)).trouble
+    assert (
+        "not a Puffin file" in copy(task(tmp_path / "a.puffin", tmp_path / "c.puffin", rehome=MOVE)).trouble
+    )
 
 
 def avro(records: list[dict[str, Any]], codec: Any = "uncompressed") -> bytes:

@@ -97,7 +97,7 @@ def test_why_a_cold_snapshot_stays() -> None:
     reasons = [reason.text for _, _, _, reason in skipped]
     assert reasons[0] == "pinned by ana" and "audit-1 is protected" in reasons[1]
     assert (
-        "itself still has it" in reasons[2]
+        "live table still has it" in reasons[2]
         and "cold_retention_hours" in reasons[3]
         and reasons[4] == NOT_KNOWN.text
     )
@@ -209,7 +209,7 @@ def test_what_is_known_to_be_readable_is_not_asked_after() -> None:
     assert (
         asked == [paths[1:3]] and found.files == 4 and [each.path for each in found.archived] == ["s3://b/b"]
     )
-    with pytest.raises(LakewardenError, match="names it, and it is not there"):
+    with pytest.raises(LakewardenError, match="names it, but it does not exist"):
         shelf(paths[1:2], known, lambda: cast("Archive", Shelves(None)))
 
 

@@ -266,7 +266,7 @@ def test_a_manifest_whose_count_is_not_its_list_s() -> None:
     survey = surveyed({1: ["/m1", "/m2"]}, TWO, live={"/m1": 5, "/m2": -1})
     (found,) = check_metadata(evidence(history(None), survey))
     assert found.kind is Fault.MISCOUNTED_MANIFEST and found.path == "/m1"
-    assert "names 2 live files, its list says 5" in found.what
+    assert "names 2 live files, its list states 5" in found.what
 
 
 def test_a_list_with_fewer_files_than_the_snapshot_has() -> None:
@@ -305,7 +305,7 @@ def test_a_missing_file_is_told_with_what_we_did_to_it() -> None:
     (found,) = check_files(evidence(history(None), survey, present(["/c"]), known={number: erased}))
     assert "trashed by run-1 (only expired) and deleted by run run-2 at 2024-03-15 12:00 UTC" in found.what
     assert went(None) == ""
-    assert "no run of ours deleted it" in went(replace(erased, state=FileState.TRASHED, ended_at=None))
+    assert "no Lakewarden run deleted it" in went(replace(erased, state=FileState.TRASHED, ended_at=None))
     assert "found it gone" in went(replace(erased, state=FileState.MISSING))
 
 

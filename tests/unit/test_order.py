@@ -439,7 +439,7 @@ SCHEMA = pa.schema(
 @pytest.mark.parametrize(
     ("ordering", "reason"),
     [
-        (sort(9), "field 9 is no top-level column"),
+        (sort(9), "field 9 is not a top-level column"),
         (sort(1, 2), "column b: values of type list<element: int64> have no order"),
         (sort(SortKey(3, "bucket[4]")), "column c: transform bucket[4] is not possible on double"),
         (sort(SortKey(3, "truncate[4]")), "column c: transform truncate[4] is not possible on double"),

@@ -1126,7 +1126,7 @@ def test_a_footer_stored_wrongly_is_noticed(tmp_path: Path, back: int) -> None:
     byte = bytes([out.read_bytes()[-back] ^ 1])
     reading = Reading(task(out, sources, WIDE))
     reading.store = WornStore(file.size - back, byte)
-    with pytest.raises(PagesDiffer, match=f"pages of {out}: what is stored"):
+    with pytest.raises(PagesDiffer, match=f"pages of {out}: the stored bytes differ"):
         concatenate(reading)
     assert not out.exists()
 

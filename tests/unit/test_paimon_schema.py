@@ -55,7 +55,7 @@ def test_what_arrow_does_not_write(options: Mapping[str, str], why: str) -> None
         ({"bucket": "2"}, ("id",), "Paimon's own compaction"),
         ({"data-evolution.enabled": "true"}, (), "data-evolution.enabled"),
         ({"clustering.incremental": "TRUE"}, (), "clustering.incremental"),
-        ({"bucket": "4", "deletion-vectors.enabled": "true"}, (), "go unnoticed"),
+        ({"bucket": "4", "deletion-vectors.enabled": "true"}, (), "would be lost"),
         ({"bucket": "-1", "deletion-vectors.enabled": "true"}, (), None),
         ({"bucket": "4"}, (), None),
         ({}, (), None),

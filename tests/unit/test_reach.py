@@ -117,9 +117,9 @@ def test_what_is_remembered_must_still_be_there(tmp_path: Path) -> None:
     reach(books, found, tmp_path).reached()
     for path in ("/l1", "/m2"):
         books.gone = {path}
-        with pytest.raises(LakewardenError, match=f"{path} of .*it is not there"):
+        with pytest.raises(LakewardenError, match=f"{path} of .*it does not exist"):
             reach(books, found, tmp_path).reached()
-        with pytest.raises(LakewardenError, match=f"{path} of .*it is not there"):
+        with pytest.raises(LakewardenError, match=f"{path} of .*it does not exist"):
             reach(books, found, tmp_path).unreached({1})
 
 
@@ -399,7 +399,7 @@ def test_a_manifest_that_only_a_snapshot_between_names_must_be_there(tmp_path: P
     assert all(asked().reached().names(["/a", "/b", "/c", "/d", "/m12"]))
     assert "/m12" not in books.read
     books.gone = {"/m12"}
-    with pytest.raises(LakewardenError, match=r"/m12 of .*it is not there"):
+    with pytest.raises(LakewardenError, match=r"/m12 of .*it does not exist"):
         asked().reached()
-    with pytest.raises(LakewardenError, match=r"/m12 of .*it is not there"):
+    with pytest.raises(LakewardenError, match=r"/m12 of .*it does not exist"):
         asked().unreached({1})

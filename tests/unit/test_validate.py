@@ -58,7 +58,7 @@ def test_operations_are_those_the_table_allows() -> None:
 
 @pytest.mark.parametrize("operation", ["overwrite", "delete"])
 def test_a_commit_that_takes_rows_is_no_append(operation: str) -> None:
-    assert "say what it does" in broken({**FULL, "operation": operation})["lineage.operation"]
+    assert "name what it does" in broken({**FULL, "operation": operation})["lineage.operation"]
     assert not broken({**FULL, "operation": "append"})
 
 
@@ -78,10 +78,10 @@ def test_overwrites_are_for_permitted_operators_with_a_ticket() -> None:
     ben = {**overwrite, "trigger.operator": "ben", "trigger.ticket": "INC-1"}
     assert not broken(ben)
     only_ana = Requirements(overwrite_operators=frozenset({"ana"}))
-    assert broken(ben, only_ana) == {"trigger.operator": "overwrites are for ana"}
+    assert broken(ben, only_ana) == {"trigger.operator": "overwrites are allowed only for ana"}
     assert not broken({**ben, "trigger.operator": "ana"}, only_ana)
     assert broken(ben, Requirements(overwrite_operators=frozenset())) == {
-        "trigger.operator": "overwrites are for nobody"
+        "trigger.operator": "the table allows no overwrites"
     }
 
 

@@ -75,7 +75,7 @@ def test_without_a_colder_tier() -> None:
 
 def test_one_way_to_say_it() -> None:
     for wrong in ({}, {"snapshot_id": 1, "tag": "x"}):
-        with pytest.raises(UsageError, match="exactly one way"):
+        with pytest.raises(UsageError, match="exactly one of"):
             Asked(**wrong)
 
 
@@ -85,7 +85,7 @@ def test_a_parent_that_nobody_knows() -> None:
     for days in (12, 25):
         found = where(Asked(as_of=at(days)), LIVE, cold)
         assert (found.tier, found.query) == ("gone", "")
-        assert "between 10 and 30 others expired, and nobody wrote them down" in found.reason
+        assert "snapshots between 10 and 30 expired without a record" in found.reason
     assert where(Asked(as_of=at(35)), LIVE, cold).snapshot_id == 30
 
 

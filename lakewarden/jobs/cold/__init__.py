@@ -1,1 +1,1 @@
-"""handoff, and all that is done to the colder tier."""
+"""The job handoff, and everything else that works on the cold tier."""

@@ -1,4 +1,4 @@
-"""Copies that lie in an archive, where nobody can read them: whether each still is what it was when it went there."""
+"""Checks copies in an archive. They cannot be read there, so their size and etag are compared with the recorded ones."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from lakewarden.storage.archive import Archive
 
 
 def in_archive(record: ColdFile) -> bool:
-    """Whether it can only be asked after. It was read, every byte, before it went there, and its etag was written down."""
+    """Whether the copy cannot be read. Before the transition every byte was read and its etag was recorded."""
     return record.storage_class in ARCHIVED and record.etag is not None and record.proven_at is not None
 
 
 def changed(records: Sequence[ColdFile], io: Mapping[str, str]) -> dict[str, str]:
-    """By the path of its live file, what is wrong with a copy. Size and etag are all that an archive tells, and they are enough:
-    an object does not change without them."""
+    """For each damaged copy the reason, by the path of its live file. An archive gives only size and etag. That is enough: an
+    object cannot change without one of them changing."""
     if not records:
         return {}
-    found = Archive(io).look([each.cold_path for each in records])
+    states = Archive(io).look([record.cold_path for record in records])
     wrong: dict[str, str] = {}
-    for record, now in zip(records, found, strict=True):
+    for record, now in zip(records, states, strict=True):
         if now is None:
-            wrong[record.path] = f"its copy {record.cold_path} is not there"
+            wrong[record.path] = f"its copy {record.cold_path} does not exist"
         elif (now.size, now.etag) != (record.size, record.etag):
-            wrong[record.path] = f"its copy {record.cold_path} is not what was copied"
+            wrong[record.path] = f"its copy {record.cold_path} differs from what was copied"
     return wrong

@@ -1,7 +1,7 @@
-"""Copies in the colder tier: which files have one, and making those that are missing, in Spark tasks.
+"""Copies in the cold tier: finds the existing ones and makes the missing ones, in Spark tasks.
 
-What is written down is what was read back. Portions bound what a stop may cost: the next run finds the copies on record, and
-those that were made and not written down by their bytes.
+A copy is recorded only after it was read back. The work is done in batches, so that little is lost if the process stops: the
+next run uses the recorded copies, and recognises unrecorded ones by their bytes.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from lakewarden.storage.objects import Objects
 from lakewarden.storage.s3_copy import on_s3
 from lakewarden.tables.interface import ColdHome, ColdTier, Copying
 
-# What is written anew as a whole, on the driver.
+# Kinds of files that are rewritten with new paths, on the driver.
 _REHOMED = {"manifest": rehomed_manifest, "manifest-list": rehomed_list}
-# One portion is journaled at a time: what a stop may cost to copy again.
+# Files and bytes of a batch: at most this much is copied again if the process stops.
 _PORTION_BYTES, _PORTION_FILES = 1 << 30, 2_000
 _THREADS = 8
 
@@ -40,29 +40,29 @@ _THREADS = 8
 def present(
     state: State, tier: ColdTier, view: TableView, home: ColdHome | None, step: Copying
 ) -> dict[str, ColdFile]:
-    """The copies that the files of a step have in this very cold table.
+    """The recorded copies of the step's files in exactly this cold table.
 
-    One made before the table was renamed or another catalog named is of no use here; and a file of another size than the
-    one that was copied is another file under the old name.
+    Copies from before a rename of the table, or in another catalog, do not count. If a file's size differs from the one that
+    was copied, it is a new file with the old name.
     """
     if home is None:
         return {}
     move = tier.rehome(view, home)
-    found = ColdFiles(state).among(view.uuid, step.files["path"].to_pylist())
+    records = ColdFiles(state).among(view.uuid, step.files["path"].to_pylist())
     columns = (step.files[name].to_pylist() for name in ("path", "size"))
     kept = {
-        path: found[path]
+        path: records[path]
         for path, size in zip(*columns, strict=True)
-        if path in found
-        and same(found[path].cold_path, move(path))
-        and (step.change != "none" or size is None or size == found[path].size)
+        if path in records
+        and same(records[path].cold_path, move(path))
+        and (step.change != "none" or size is None or size == records[path].size)
     }
-    # A table without snapshots was not written to before, or was dropped since, and its files with it.
+    # A cold table without snapshots is new, or was dropped together with its files and created again.
     return kept if home.snapshots else _still_there(home, kept)
 
 
 def _still_there(home: ColdHome, copies: Mapping[str, ColdFile]) -> dict[str, ColdFile]:
-    sizes = Objects(home.io).look([each.cold_path for each in copies.values()])["size"].to_pylist()
+    sizes = Objects(home.io).look([copy.cold_path for copy in copies.values()])["size"].to_pylist()
     pairs = zip(copies.items(), sizes, strict=True)
     return {path: each for (path, each), size in pairs if size == each.size}
 
@@ -72,7 +72,7 @@ def without(files: pa.Table, paths: Collection[str]) -> pa.Table:
 
 
 def place(move: Callable[[str], str], path: str) -> str | None:
-    """Where the file lies in the colder tier; None for one that has no place there."""
+    """The file's path in the cold tier; None for a file outside of the table's folder."""
     try:
         return move(path)
     except Refused:
@@ -80,27 +80,27 @@ def place(move: Callable[[str], str], path: str) -> str | None:
 
 
 def record(state: State, view: TableView, home: ColdHome, copied: Sequence[Copied], run_id: str) -> None:
-    """What is whole is written down. One that was there already was read and compared a moment ago; its store tells the rest."""
+    """Record the complete copies. A copy that existed before has just been read and compared."""
     now, known = clock.now(), _stored(home, [each.target for each in copied if not each.written])
 
     def told(each: Copied) -> ColdFile:
-        made = ColdFile(each.source, each.target, each.bytes, each.checksum, each.storage_class)
+        cold_file = ColdFile(each.source, each.target, each.bytes, each.checksum, each.storage_class)
         had = known.get(each.target)
         if had is None:
-            return made
-        return replace(made, storage_class=had.storage_class, etag=had.etag, proven_at=now)
+            return cold_file
+        return replace(cold_file, storage_class=had.storage_class, etag=had.etag, proven_at=now)
 
     ColdFiles(state).add(view.uuid, map(told, copied), run_id, now)
 
 
 def _stored(home: ColdHome, paths: Sequence[str]) -> dict[str, Stored]:
-    there = [each for each in paths if on_s3(each)]
-    found = Archive(home.io).look(there) if there else []
-    return {each.path: each for each in found if each is not None}
+    there = [path for path in paths if on_s3(path)]
+    states = Archive(home.io).look(there) if there else []
+    return {state.path: state for state in states if state is not None}
 
 
 class Copier:
-    """One run's copying; lives as long as its hand-off."""
+    """Copies the files of one hand-off run."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class Copier:
         )
 
     def _rehome(self, step: Copying) -> None:
-        """On the driver: these are small, and few."""
+        """Rewrites the files with new paths. On the driver, because they are small and few."""
         missing, sizes = self._missing(step), self._sizes(step.sized)
         source, change = Store(self.view.io), _REHOMED[step.change]
 
@@ -151,11 +151,11 @@ class Copier:
             with source.open(path) as file:
                 content = file.read()
             try:
-                made = change(content, lambda each: place(self.move, each), sizes)
+                rewritten = change(content, lambda each: place(self.move, each), sizes)
             except Outside as error:
-                self.move(error.path)  # says what to do about it
+                self.move(error.path)  # raises the error that says what to do
                 raise
-            return placed(path, self.move(path), made, self.home.io)
+            return placed(path, self.move(path), rewritten, self.home.io)
 
         with ThreadPoolExecutor(_THREADS) as pool:
             for portion in _portions(missing):
@@ -163,11 +163,11 @@ class Copier:
                 self._record(list(pool.map(one, portion["path"].to_pylist())))
 
     def _sizes(self, paths: Sequence[str]) -> Mapping[str, int]:
-        """All of them are in this cold table: the steps before have brought them."""
+        """The sizes of copies in this cold table. Earlier steps have made all of them."""
         return {path: each.size for path, each in ColdFiles(self.state).among(self.view.uuid, paths).items()}
 
     def _record(self, copied: Sequence[Copied]) -> None:
-        """What is whole is written down, also where another of the portion failed."""
+        """Record the complete copies, even if another file of the batch failed."""
         whole = [each for each in copied if not each.trouble]
         record(self.state, self.view, self.home, whole, self.context.run_id)
         self.counters["files_copied"] += sum(each.written for each in whole)
@@ -179,20 +179,20 @@ class Copier:
             raise LakewardenError(
                 reason=f"copy {failed[0].source} to {failed[0].target}: {failed[0].trouble}"
                 + (f", and {len(failed) - 1} more" if len(failed) > 1 else ""),
-                hint="nothing of the live table was touched; run handoff again, it goes on where it stopped",
+                hint="the live table was not changed; run handoff again, it continues where it stopped",
             )
 
 
 def in_tasks(
     context: RunContext, tasks: Sequence[CopyTask], kernel: Callable[[CopyTask], Copied]
 ) -> list[Copied]:
-    """A Spark task for several files each: a task costs more than a small file does. Under a limit, each at its share."""
+    """Copy in Spark tasks of several files, because a task costs more than a small file. A rate limit is divided among the tasks."""
     if not tasks:
         return []
     spark, what = context.spark, "lakewarden copies"
     parts = _parts(tasks, parallelism(spark) * 4)
     if context.lanes is None:
-        found = fan_out(spark, _Each(kernel), parts, context.run_id, what)
+        results = fan_out(spark, _Each(kernel), parts, context.run_id, what)
     else:
 
         def alone(part: list[CopyTask], share: Pace) -> list[Copied]:
@@ -200,8 +200,8 @@ def in_tasks(
             return fan_out(spark, _Each(kernel), [paced], context.run_id, what)[0]
 
         with context.lanes.work(len(parts)) as work:
-            found = work.run(alone, parts)
-    return [each for part in found for each in part]
+            results = work.run(alone, parts)
+    return [each for part in results for each in part]
 
 
 def _parts(tasks: Sequence[CopyTask], most: int) -> list[list[CopyTask]]:
@@ -213,7 +213,7 @@ class _Each:
         self.kernel = kernel
 
     def __call__(self, tasks: list[CopyTask]) -> list[Copied]:
-        return [self.kernel(each) for each in tasks]
+        return [self.kernel(task) for task in tasks]
 
 
 def _portions(files: pa.Table) -> Iterator[pa.Table]:

@@ -1,4 +1,4 @@
-"""What a table costs where it lies, and what handing it off costs and saves. Pure: sizes and prices are handed in."""
+"""Storage costs of a table in each tier, and the costs and savings of a hand-off. Pure: sizes and prices are parameters."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _DAYS = 365.25 / 12
 
 @dataclass(frozen=True, slots=True)
 class TierCost(Plain):
-    """One tier's objects and what they cost a month. `padding_month` is what small objects cost beyond their bytes.
+    """The objects of one tier and their monthly cost. `padding_month` is the extra cost of small objects (minimum billed size).
 
-    `read_once` is what reading all of it costs, an archive's recall included; `leave_early` what deleting it now would still
-    cost, because its class has a minimum stay.
+    `read_once` is the cost of reading everything once, including an archive's recall. `leave_early` is the fee for deleting
+    everything now, because the storage class has a minimum storage time.
     """
 
     tier: str
@@ -36,9 +36,9 @@ class TierCost(Plain):
 
 @dataclass(frozen=True, slots=True)
 class TableCost:
-    """By tier, and what handing off the `snapshots` that expire next would come to.
+    """The costs by tier, and the cost of handing off the `snapshots` that expire next.
 
-    `in_folders`: the table lies on a file system, where no store asks for any of this.
+    `in_folders`: the table is on a file system, where none of this is billed.
     """
 
     table: str
@@ -49,7 +49,7 @@ class TableCost:
 
     @property
     def month(self) -> float:
-        return sum(each.month for each in self.tiers)
+        return sum(tier.month for tier in self.tiers)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -59,14 +59,14 @@ class TableCost:
 
 
 def price_of(storage_class: str | None, prices: Mapping[str, Price]) -> Price:
-    found = prices.get(storage_class or STANDARD)
-    if found is None:
+    price = prices.get(storage_class or STANDARD)
+    if price is None:
         raise ConfigError(
             key=f"prices.{storage_class}",
             where="the configuration",
             reason=f"there are no prices for it; known: {', '.join(sorted(prices))}",
         )
-    return found
+    return price
 
 
 def tier_cost(
@@ -76,7 +76,7 @@ def tier_cost(
     prices: Mapping[str, Price],
     days: Sequence[float] | None = None,
 ) -> TierCost:
-    """`days` is how long each has been there; without it, they are counted as new."""
+    """The cost of objects in one storage class. `days` is the age of each object there; without it, all count as new."""
     price, every = price_of(storage_class, prices), np.asarray(sizes, dtype=np.int64)
     total, billed = _bytes(every), _billed(every, price)
     return TierCost(
@@ -113,7 +113,7 @@ def hand_off_cost(
 
 @dataclass(frozen=True, slots=True)
 class Lying:
-    """A copy in the colder tier: its size, its class, and for how many days it has had that."""
+    """A copy in the cold tier: its size, its storage class, and the days since it came to that class."""
 
     size: int
     storage_class: str | None
@@ -121,9 +121,9 @@ class Lying:
 
 
 def age_cost(copies: Sequence[Lying], deep: str, unread_bytes: int, prices: Mapping[str, Price]) -> AgeCost:
-    """`unread_bytes` are read before they go, once more than the copying itself reads them."""
+    """The cost of a transition. `unread_bytes` must be read and verified before it, in addition to the copying."""
     after, requests, retrieval, saved = price_of(deep, prices), 0.0, 0.0, 0.0
-    whole = sum(each.size for each in copies) or 1
+    whole = sum(copy.size for copy in copies) or 1
     for price, sizes, _ in _by_class(copies, prices):
         requests += len(sizes) / 1000 * (after.put_per_1000 + price.get_per_1000)
         retrieval += _bytes(sizes) / GIB * price.retrieval_gb * (1 + unread_bytes / whole)
@@ -132,20 +132,20 @@ def age_cost(copies: Sequence[Lying], deep: str, unread_bytes: int, prices: Mapp
 
 
 def tiers_of(copies: Sequence[Lying], prices: Mapping[str, Price]) -> list[TierCost]:
-    """The colder tier, class by class; what lies in an archive is the deep one."""
-    found = []
-    for storage_class in sorted({each.storage_class or STANDARD for each in copies}):
-        these = [each for each in copies if (each.storage_class or STANDARD) == storage_class]
+    """The costs of the cold tier by storage class. Archive classes form the deep tier."""
+    tiers = []
+    for storage_class in sorted({copy.storage_class or STANDARD for copy in copies}):
+        these = [copy for copy in copies if (copy.storage_class or STANDARD) == storage_class]
         tier = "deep" if storage_class in ARCHIVED else "cold"
         sizes, days = [each.size for each in these], [each.days for each in these]
-        found.append(tier_cost(tier, sizes, storage_class, prices, days))
-    return sorted(found, key=lambda each: each.tier)
+        tiers.append(tier_cost(tier, sizes, storage_class, prices, days))
+    return sorted(tiers, key=lambda each: each.tier)
 
 
 def early_fees(copies: Sequence[Lying], prices: Mapping[str, Price]) -> float:
-    """What is billed for the rest of its class's minimum stay (90 days of GLACIER_IR, 180 of DEEP_ARCHIVE) if all of it left now.
+    """The fees if all copies were deleted now: the rest of the minimum storage time (GLACIER_IR 90 days, DEEP_ARCHIVE 180).
 
-    The minimum counts from when an object came to its class: a copy that aged begins anew.
+    The time counts from when an object came to its class: a transition starts it again.
     """
     return sum(_left_early(sizes, price, days) for price, sizes, days in _by_class(copies, prices))
 
@@ -153,8 +153,8 @@ def early_fees(copies: Sequence[Lying], prices: Mapping[str, Price]) -> float:
 def _by_class(
     copies: Sequence[Lying], prices: Mapping[str, Price]
 ) -> Iterator[tuple[Price, Any, list[float]]]:
-    for storage_class in dict.fromkeys(each.storage_class for each in copies):
-        these = [each for each in copies if each.storage_class == storage_class]
+    for storage_class in dict.fromkeys(copy.storage_class for copy in copies):
+        these = [copy for copy in copies if copy.storage_class == storage_class]
         sizes = np.asarray([each.size for each in these], dtype=np.int64)
         yield price_of(storage_class, prices), sizes, [each.days for each in these]
 

@@ -1,7 +1,7 @@
-"""The job handoff as a whole: what expires is handed off, what is past its cold retention leaves, what is old goes deeper.
+"""The whole job handoff: hand off expiring snapshots, release cold snapshots past their retention, move old data deeper.
 
-Each of the three is a file of its own (`handoff.py`, `cold_retention.py`, `ageing.py`); here they are planned together and done
-in that order. What was brought first may need what was to leave, and what leaves need not age.
+The three parts are in `handoff.py`, `retention.py` and `transition.py`. Here they are planned together and executed in that
+order: a new cold snapshot may need files that would otherwise be released, and released files need no transition.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from lakewarden.tables.interface import TableFormat
 
 @dataclass(frozen=True, slots=True)
 class Upkeep:
-    """What the parts need. `files` is what the hand-off has to copy, or has copies of."""
+    """The inputs of the three parts. `files` are all files of the hand-off, already copied or not."""
 
     files: pa.Table | None = None
     ageing: Ageing = field(default_factory=Ageing)
@@ -50,7 +50,7 @@ class Upkeep:
 def prepare(
     grounds: Grounds, format_: TableFormat, view: TableView, policy: Policy, now: datetime
 ) -> Prepared:
-    """Reads metadata only."""
+    """Plan all three parts. Reads only metadata."""
     _check(policy)
     handing = handoff.prepare(grounds, format_, view, policy, now)
     cold = look(grounds, format_, view, policy) if policy.bool("handoff_enabled") else None
@@ -58,14 +58,14 @@ def prepare(
         return replace(handing, more=Upkeep(handing.more))
     releasing = cold_retention.prepare(grounds, cold, view, policy, now)
     aged = ageing.prepare(grounds, cold, view.uuid, policy, now, releasing.snapshot_ids)
-    made = _together(handing.plan, releasing, aged)
-    return replace(handing, plan=made, more=Upkeep(handing.more, aged, releasing))
+    combined = _together(handing.plan, releasing, aged)
+    return replace(handing, plan=combined, more=Upkeep(handing.more, aged, releasing))
 
 
 def _check(policy: Policy) -> None:
     first = policy.maybe_text("handoff_storage_class")
     if policy.bool("handoff_enabled") and first in ARCHIVED:
-        reason = f"{first} cannot be read back, and a copy counts only when it has been; say where it goes later by"
+        reason = f"{first} cannot be read back, and a copy counts only after it was read back; choose the class for later with"
         raise PolicyError(
             key="handoff_storage_class",
             reason=f"{reason} handoff_deep_storage_class, with handoff_retention_hours=0",
@@ -75,16 +75,16 @@ def _check(policy: Policy) -> None:
 def _together(plan: Plan, releasing: Releasing, aged: Ageing) -> Plan:
     skipped = [*(each.row() for each in plan.skipped), *releasing.skipped, *aged.skipped]
     new = [each for each in (releasing.action, aged.action) if each is not None]
-    told = [plan.reason]
+    reasons = [plan.reason]
     if releasing.action:
-        told.append(f"{len(releasing.snapshot_ids):,} cold snapshots are past their retention")
+        reasons.append(f"{len(releasing.snapshot_ids):,} cold snapshots are past their retention")
     if aged.action:
-        told.append(f"{aged.action.files:,} copies are old enough for {aged.action.storage_class}")
+        reasons.append(f"{aged.action.files:,} copies are old enough for {aged.action.storage_class}")
     return replace(
         plan,
         actions=(*plan.actions, *new),
         skipped=count_skipped(skipped),
-        reason="; ".join(told),
+        reason="; ".join(reasons),
         trash=() if releasing.files is None else ManyTrashed(releasing.files, cold_retention.CAUSE),
     )
 
@@ -118,19 +118,19 @@ def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcom
 
 
 def _cold(prepared: Prepared, grounds: Grounds, context: RunContext) -> Cold:
-    """As it is after what this run has done so far."""
-    found = look(grounds, context.format, prepared.view, prepared.policy)
-    assert found is not None, "a plan with something to do there was made from it"
-    return found
+    """The cold table, read again after the earlier parts of this run."""
+    cold = look(grounds, context.format, prepared.view, prepared.policy)
+    assert cold is not None, "a plan with cold actions requires a cold table"
+    return cold
 
 
 def _still_old(prepared: Prepared, upkeep: Upkeep, cold: Cold, grounds: Grounds) -> list[ColdFile]:
-    """What was planned to age, but for what a snapshot needs that this very run has brought."""
+    """The copies planned for transition, without those that a snapshot of this run's hand-off needs."""
     planned = upkeep.ageing.files
-    if not any(isinstance(each, HandOff) for each in prepared.plan.actions):
+    if not any(isinstance(action, HandOff) for action in prepared.plan.actions):
         return [*planned]
     now = ageing.prepare(grounds, cold, prepared.view.uuid, prepared.policy, clock.now(), ())
-    there = {each.cold_path for each in now.files}
+    there = {file.cold_path for file in now.files}
     return [each for each in planned if each.cold_path in there]
 
 
@@ -142,7 +142,7 @@ def _hand_off(prepared: Prepared, upkeep: Upkeep, grounds: Grounds, context: Run
         move = context.format.cold_tier().rehome(view, cold.home)
         moved = {path: move(path) for path in files["path"].to_pylist()}
         cold_retention.take_back(grounds, view, cold, moved, context.run_id)
-    (action,) = (each for each in prepared.plan.actions if isinstance(each, HandOff))
+    (action,) = (action for action in prepared.plan.actions if isinstance(action, HandOff))
     done = handoff.execute(replace(prepared, more=files), grounds, context)
     if done.state is RunState.DONE:
         ColdSnapshots(grounds.state).add(view.uuid, action.snapshot_ids, context.run_id, clock.now())
@@ -152,7 +152,7 @@ def _hand_off(prepared: Prepared, upkeep: Upkeep, grounds: Grounds, context: Run
 def settle(
     grounds: Grounds, journal: Journal, format_: TableFormat, table: TableRef, run: Run
 ) -> Settled | None:
-    """How a run that stopped really ended: what the cold table has says it. None while something may still come."""
+    """The real outcome of a run that stopped, read from the cold table. None while a commit may still arrive."""
     steps = {step.name: step for step in journal.steps(run.id)}
     view = format_.view(table)
     handed: Settled | None = None
@@ -162,7 +162,7 @@ def settle(
             return None
         step = steps[DeletingStep.HANDING]
         home = format_.cold_tier().find(view, TableRef.parse(step.detail["cold"]).catalog)
-        # Also of one that failed: where snapshots come one by one, some may have been there when it stopped.
+        # Also for a failed run: where snapshots are registered one by one, some may exist already.
         known, there = ColdSnapshots(grounds.state), home.snapshots if home else frozenset()
         new = there.intersection(step.detail["snapshot_ids"]) - set(known.handed(view.uuid))
         known.add(view.uuid, new, run.id, step.at)
@@ -173,17 +173,20 @@ def settle(
         if in_flight and home is not None and not home.snapshots.isdisjoint(verdict.detail["snapshot_ids"]):
             return None
         if cold_retention.settle(grounds, verdict, home):
-            return Settled(RunState.DONE, "its snapshots left the cold table, and its files are in the trash")
-        return handed or Settled(RunState.FAILED, "no snapshot had left the cold table")
+            return Settled(
+                RunState.DONE,
+                "its snapshots were removed from the cold table, and its files are in the trash",
+            )
+        return handed or Settled(RunState.FAILED, "no snapshot was removed from the cold table")
     return _rest(steps, handed, verdict is not None and verdict.state is VerdictState.ACTIVE)
 
 
 def _rest(steps: Mapping[str, Any], handed: Settled | None, released: bool) -> Settled:
-    """Where nothing waits to be settled any more: what was written down as done, was."""
+    """The outcome if no commit is open: what the journal records as done was done."""
     if ColdStep.AGEING in steps and ColdStep.AGED not in steps:
         before = handed is not None or released
         state = RunState.PARTIAL if before else RunState.FAILED
-        return Settled(state, "what had aged stays so; the next run goes on from there")
+        return Settled(state, "finished transitions stay; the next run continues from there")
     if handed is not None:
         return handed
     if released or ColdStep.AGED in steps:

@@ -1,13 +1,13 @@
-"""handoff: copies what is about to expire to a colder tier, where it stays readable. In order:
+"""handoff: copies snapshots that will expire soon to a cold tier, where they stay readable. The steps in order:
 
-    plan       which snapshots would expire and are not in the cold table yet, and which of their files have no copy
-    copy       each file streamed by a Spark task, read back and compared; journaled in portions, so that a stop costs one;
-               what names other files by their whole path is written again, with the cold tier's paths in it (`copies.py`)
-    register   the cold table has these snapshots from here on, and all it had before
+    plan       the snapshots that would expire and are not in the cold table yet, and their files without a copy
+    copy       a Spark task streams each file, reads the copy back and compares it; journaled in batches, so that a stop
+               loses at most one; files that contain full paths are rewritten with cold paths (`copies.py`)
+    register   add these snapshots to the cold table
 
-Where a process stops: before the last step the cold table does not name what was copied, and the next run finds the copies
-it has a record of. Nothing of the live table is touched here: expire waits until a snapshot is in the cold table, purge until
-each file's copy has been read once more and is what it was (`verify_copies.py`).
+If the process stops before the last step, the cold table does not name the copies, and the next run finds them in the records.
+The live table is not changed: expire waits until a snapshot is in the cold table, and purge until each file's copy has been
+read once more and is unchanged (`verify_copies.py`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from lakewarden.tables.interface import TableFormat
 def prepare(
     grounds: Grounds, format_: TableFormat, view: TableView, policy: Policy, now: datetime
 ) -> Prepared:
-    """Reads metadata only. What has a copy is not planned again."""
+    """Plan the hand-off. Reads only metadata. Files with a copy are not planned again."""
     empty = Plan(
         Job.HANDOFF, view.ref, now, Bounds(view.current_snapshot_id, "main", 0), policy.hash(), reason=""
     )
@@ -49,10 +49,10 @@ def prepare(
         why = f"switched off: {policy.explain('handoff_enabled')}"
         return Prepared(replace(empty, reason=why, off=True), view, policy)
     expire.check(view, now)
-    wanted = expire.plan(
+    expiring = expire.plan(
         view, policy, gather(view, grounds.state, now, policy.hours("snapshot_restart_hours")), now
     )
-    ids = (*expire.snapshots_to_drop(wanted), *_kept_by_tags(wanted, view))
+    ids = (*expire.snapshots_to_drop(expiring), *_kept_by_tags(expiring, view))
     tier = format_.cold_tier()
     home = tier.find(view, policy.text("handoff_catalog"))
     there = home.snapshots if home else frozenset()
@@ -60,7 +60,7 @@ def prepare(
     done = Reason(ReasonKind.SETTLED, "handed off already")
     skipped = count_skipped(
         [("snapshot", 1, 0, done) for each in ids if each in there]
-        + [each.row() for each in wanted.skipped if each.what == "snapshot"]
+        + [each.row() for each in expiring.skipped if each.what == "snapshot"]
     )
     if not left:
         why = f"all {len(ids):,} snapshots that may expire are handed off" if ids else "no snapshot expires"
@@ -76,7 +76,7 @@ def prepare(
         new.num_rows,
         sum(sizes),
         files.num_rows - new.num_rows,
-        wanted.reason,
+        expiring.reason,
         hand_off_cost(sizes, None, policy.maybe_text("handoff_storage_class"), grounds.prices),
     )
     reason = f"{len(left):,} snapshots expire next: {new.num_rows:,} of the files they need have no copy yet"
@@ -86,14 +86,14 @@ def prepare(
 
 
 def _kept_by_tags(wanted: Plan, view: TableView) -> list[int]:
-    """Snapshots that expired before, and of which a tag that goes now has the last copy."""
+    """Snapshots that expired earlier and whose last copy is in a tag that expires now."""
     going = expire.refs_to_drop(wanted, view)
     held = {ref.snapshot_id for ref in view.refs if ref.name in going and ref.kind == "tag" and ref.has_copy}
     return sorted(each for each in held if view.snapshot(each) is None)
 
 
 def handed_off(format_: TableFormat, view: TableView, policy: Policy) -> frozenset[int] | None:
-    """The snapshots that the cold table has; None where the policy asks for no hand-off."""
+    """The snapshots in the cold table; None if the policy does not enable hand-off."""
     if not policy.bool("handoff_enabled"):
         return None
     home = format_.cold_tier().find(view, policy.text("handoff_catalog"))
@@ -101,21 +101,21 @@ def handed_off(format_: TableFormat, view: TableView, policy: Policy) -> frozens
 
 
 def settle(journal: Journal, format_: TableFormat, table: TableRef, run: Run) -> Settled | None:
-    """How a hand-off that stopped really ended: the cold table has its snapshots or not. None while they may still come."""
-    told = [step for step in journal.steps(run.id) if step.name == DeletingStep.HANDING]
-    if not told:
-        return Settled(RunState.FAILED, "it had not begun to copy")
-    wanted = frozenset(told[-1].detail["snapshot_ids"])
-    home = format_.cold_tier().find(format_.view(table), TableRef.parse(told[-1].detail["cold"]).catalog)
-    if home is not None and home.snapshots >= wanted:
+    """The real outcome of a hand-off that stopped: the cold table has its snapshots or not. None while a commit may still arrive."""
+    handing = [step for step in journal.steps(run.id) if step.name == DeletingStep.HANDING]
+    if not handing:
+        return Settled(RunState.FAILED, "it had not started to copy")
+    snapshot_ids = frozenset(handing[-1].detail["snapshot_ids"])
+    home = format_.cold_tier().find(format_.view(table), TableRef.parse(handing[-1].detail["cold"]).catalog)
+    if home is not None and home.snapshots >= snapshot_ids:
         return Settled(RunState.DONE, f"{home.ref} has its snapshots")
-    if clock.now() - told[-1].at < IN_FLIGHT and run.state is RunState.UNKNOWN:
+    if clock.now() - handing[-1].at < IN_FLIGHT and run.state is RunState.UNKNOWN:
         return None
-    return Settled(RunState.FAILED, "what it copied is known; the next run goes on from there")
+    return Settled(RunState.FAILED, "its copies are recorded; the next run continues from there")
 
 
 def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcome:
-    (action,) = (each for each in prepared.plan.actions if isinstance(each, HandOff))
+    (action,) = (action for action in prepared.plan.actions if isinstance(action, HandOff))
     files: pa.Table = prepared.more
     writer = context.writer.cold()
     with progress_of(context, f"handoff {prepared.view.ref}", action.bytes):

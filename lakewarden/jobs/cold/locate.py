@@ -1,4 +1,4 @@
-"""Where a moment of a table's past can be read: in the table itself, in its colder tier, or nowhere any more. Pure."""
+"""Finds where a past state of a table can be read: in the table itself, in its cold tier, or nowhere. Pure."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from lakewarden.model.table import Snapshot, TableView
 from lakewarden.model.table_name import TableRef
 
 LIVE, COLD, GONE = "live", "cold", "gone"
-# Tiers of a snapshot of the cold table whose files an archive has: until somebody recalls them, and then.
+# Tiers of a cold snapshot whose files are in an archive: before a recall, and after it.
 DEEP, RECALLED = "deep", "recalled"
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One of the three."""
+    """The requested state: exactly one of snapshot id, time or tag."""
 
     snapshot_id: int | None = None
     as_of: datetime | None = None
@@ -27,7 +27,7 @@ class Asked:
     def __post_init__(self) -> None:
         if sum(each is not None for each in (self.snapshot_id, self.as_of, self.tag)) != 1:
             raise UsageError(
-                reason="say which moment, in exactly one way",
+                reason="give exactly one of snapshot, time or tag",
                 hint="add --snapshot ID, --as-of TIME or --tag NAME",
             )
 
@@ -39,9 +39,9 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Whereabouts(Plain):
-    """`table` is where to ask, None where nobody has it. `query` can be run as it is, and answers unless the tier is deep.
+    """The answer. `table` has the state; None if no table has it. `query` can be run unchanged, unless the tier is deep.
 
-    `until` is how long what was recalled can be read. `by_tag`: only the tag leads there.
+    `until` is the end of the recall. `by_tag`: the state can only be read through the tag.
     """
 
     asked: Asked
@@ -65,7 +65,7 @@ class Whereabouts(Plain):
 
 
 class _Unknown(Exception):
-    """Nobody can tell, and a guess would be read as the truth."""
+    """The answer cannot be known. A guess would be mistaken for a fact."""
 
 
 def where(
@@ -75,25 +75,27 @@ def where(
     expired: Sequence[Snapshot] = (),
     released: Collection[int] = (),
 ) -> Whereabouts:
-    """`expired` are snapshots that are known to have been there: a moment that was one of theirs is nobody else's.
+    """Find the state. `expired` are recorded snapshots of the past: a time that belongs to one of them belongs to no other.
 
-    `released` are those whose time in the colder tier is over too.
+    `released` are snapshots that have also left the cold tier.
     """
     tiers = [(LIVE, live)] + ([(COLD, cold)] if cold is not None else [])
     try:
-        wanted = _wanted(asked, tiers, expired)
+        snapshot = _wanted(asked, tiers, expired)
     except _Unknown as error:
         return Whereabouts(asked, GONE, None, None, None, str(error))
-    if wanted is None:
+    if snapshot is None:
         return _kept_by_tag(asked, tiers) or Whereabouts(asked, GONE, None, None, None, _never(asked, live))
     for tier, view in tiers:
-        if view.snapshot(wanted.id) is not None:
-            reason = "the table has it" if tier == LIVE else f"it expired, and was handed off to {view.ref}"
-            return Whereabouts(asked, tier, view.ref, wanted.id, wanted.committed_at, reason)
-    reason = f"snapshot {wanted.id} expired, and was not handed off"
-    if wanted.id in released:
-        reason = f"snapshot {wanted.id} expired, was handed off, and its time in the colder tier is over"
-    return Whereabouts(asked, GONE, None, wanted.id, wanted.committed_at, reason)
+        if view.snapshot(snapshot.id) is not None:
+            reason = "the table has it" if tier == LIVE else f"it expired and was handed off to {view.ref}"
+            return Whereabouts(asked, tier, view.ref, snapshot.id, snapshot.committed_at, reason)
+    reason = f"snapshot {snapshot.id} expired, and was not handed off"
+    if snapshot.id in released:
+        reason = (
+            f"snapshot {snapshot.id} expired, was handed off, and its retention in the colder tier is over"
+        )
+    return Whereabouts(asked, GONE, None, snapshot.id, snapshot.committed_at, reason)
 
 
 def _wanted(
@@ -103,8 +105,8 @@ def _wanted(
         for _, view in tiers:
             for ref in view.refs:
                 if ref.name == asked.tag and ref.kind == "tag":
-                    found = (each.snapshot(ref.snapshot_id) for _, each in tiers)
-                    return next((each for each in found if each is not None), None)
+                    snapshots = (each.snapshot(ref.snapshot_id) for _, each in tiers)
+                    return next((snapshot for snapshot in snapshots if snapshot is not None), None)
         return None
     every = {each.id: each for each in expired}
     every |= {each.id: each for _, view in tiers for each in view.snapshots}
@@ -116,13 +118,13 @@ def _wanted(
     if then and len(then) < len(line) and not _follows(line[len(then)], then[-1], tiers[0][1]):
         after = line[len(then)]
         raise _Unknown(
-            f"which snapshot was current then is not known: between {then[-1].id} and {after.id} others expired, and nobody wrote them down"
+            f"the snapshot that was current then is unknown: snapshots between {then[-1].id} and {after.id} expired without a record"
         )
     return then[-1] if then else None
 
 
 def _kept_by_tag(asked: Asked, tiers: Sequence[tuple[str, TableView]]) -> Whereabouts | None:
-    """A tag that has a copy of its own can be read when no table has the snapshot any more."""
+    """The answer for a tag with its own copy of the snapshot: it is readable even if no table has the snapshot any more."""
     for tier, view in tiers:
         for ref in view.refs:
             if ref.kind == "tag" and ref.has_copy and ref.name == asked.tag:
@@ -132,14 +134,14 @@ def _kept_by_tag(asked: Asked, tiers: Sequence[tuple[str, TableView]]) -> Wherea
 
 
 def _follows(after: Snapshot, before: Snapshot, live: TableView) -> bool:
-    """Whether none was between the two. Where snapshots are numbered in order, their numbers tell."""
+    """Whether no snapshot was between the two. If ids are consecutive, they show it."""
     return after.parent_id == before.id or (live.in_order and after.id == before.id + 1)
 
 
 def _main(live: TableView, every: Mapping[int, Snapshot]) -> list[Snapshot]:
-    """The snapshots the table itself went through, not its branches': back from the current one, parent by parent.
+    """The snapshots of main, without those of other branches: from the current one back, parent by parent.
 
-    Where nobody knows a parent any more, everything older may have been one of them, but for what other branches have.
+    If a parent is unknown, all older snapshots count as part of main, except those of other branches.
     """
     line, each = dict[int, Snapshot](), every.get(live.head() or -1)
     while each is not None and each.id not in line:
@@ -159,5 +161,5 @@ def _main(live: TableView, every: Mapping[int, Snapshot]) -> list[Snapshot]:
 
 def _never(asked: Asked, live: TableView) -> str:
     if asked.as_of is not None:
-        return f"{live.ref} had no snapshot then that anyone knows of"
+        return f"{live.ref} had no known snapshot then"
     return f"neither {live.ref} nor its colder tier has {asked}"

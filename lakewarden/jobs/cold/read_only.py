@@ -1,4 +1,4 @@
-"""Tables of the colder tier are read, and written by nobody but hand-off."""
+"""Cold tables are read only. Only hand-off writes to them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from lakewarden.state.database import State
 
 
 def refuse_frozen(action: str, view: TableView, state: State) -> None:
-    """A cold table has the only copy of what expired: nothing rewrites it, and nothing leaves it but by its retention.
+    """Raises Refused for a cold table. It has the only copy of expired data: no job rewrites it, and only retention removes data.
 
-    A property alone freezes no table: its writers can set one, and nothing would ever be done to it again. Paimon's views show
-    the property only where hand-off made the table. Where the state database was lost, an Iceberg table that hand-off made
-    still has gc.enabled=false, and expire, sweep and purge refuse it for that.
+    A table property alone is not enough: any writer can set it, and then no job would ever run on that table again. Paimon's
+    views show the property only if hand-off created the table. If the state database was lost, an Iceberg table that hand-off
+    created still has gc.enabled=false, so expire, sweep and purge refuse it.
     """
     if view.format == "paimon":
         live = cold_source(view.properties)
@@ -24,5 +24,5 @@ def refuse_frozen(action: str, view: TableView, state: State) -> None:
             action=action,
             target=view.ref,
             reason=f"it is the colder tier of {live}, and read only",
-            hint=f"look after {live} instead",
+            hint=f"run the job on {live} instead",
         )

@@ -1,7 +1,7 @@
-"""recall: files of a cold snapshot that lie in an archive are made readable again, for some days.
+"""recall: makes archived files of a cold snapshot readable again for some days.
 
-Asking twice changes nothing: what is readable for long enough is left alone, and what the archive is at is waited for. The copies
-stay where they are; after the days are over the archive takes back only what it had lent.
+It can be repeated safely: files that are readable long enough are skipped, and restores in progress are awaited. The archived
+copies stay; after the days, the archive removes only the temporary copies.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lakewarden.state.cold import ColdFile
 from lakewarden.storage.archive import Archive, Stored
 from lakewarden.storage.s3_copy import on_s3
 
-# How long an archive takes at most, in hours, by its class and by how fast it was asked to be.
+# The maximum duration of a restore in hours, by storage class and speed.
 SPEEDS = ("Standard", "Bulk")
 _HOURS = {
     ("GLACIER", "Standard"): 5,
@@ -34,7 +34,7 @@ _POLL_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Shelf:
-    """The files a snapshot needs that lie in an archive, each as it is now. `files` counts all that it needs."""
+    """The archived files that a snapshot needs, each with its current state. `files` counts all files it needs."""
 
     files: int
     archived: tuple[Stored, ...] = ()
@@ -53,13 +53,13 @@ class Shelf:
 
     @property
     def until(self) -> datetime | None:
-        """How long all of it can be read; None where some cannot, or nothing is archived."""
+        """Until when all files can be read; None if some cannot, or if nothing is archived."""
         ends = [each.until for each in self.archived if each.until is not None]
         return min(ends) if ends and len(ends) == len(self.archived) else None
 
 
 def shelf(paths: Sequence[str], records: Mapping[str, ColdFile], archive: Callable[[], Archive]) -> Shelf:
-    """What is known to lie elsewhere is not asked for."""
+    """The archived files of a snapshot. Files recorded in another storage class are not checked."""
     doubtful = [
         path
         for path in paths
@@ -67,38 +67,38 @@ def shelf(paths: Sequence[str], records: Mapping[str, ColdFile], archive: Callab
     ]
     if not doubtful:
         return Shelf(len(paths))
-    found = archive().look(doubtful)
-    missing = [path for path, each in zip(doubtful, found, strict=True) if each is None]
+    states = archive().look(doubtful)
+    missing = [path for path, each in zip(doubtful, states, strict=True) if each is None]
     if missing:
         raise LakewardenError(
-            reason=f"look at {missing[0]}: the cold table names it, and it is not there",
-            hint="bring it back from an object version; until then its snapshot cannot be read",
+            reason=f"look at {missing[0]}: the cold table names it, but it does not exist",
+            hint="restore it from an object version; until then its snapshot cannot be read",
         )
-    archived = [each for each in found if each is not None and each.storage_class in ARCHIVED]
+    archived = [state for state in states if state is not None and state.storage_class in ARCHIVED]
     return Shelf(len(paths), tuple(archived))
 
 
 def shelved(found: Whereabouts, shelf: Shelf, table: str) -> Whereabouts:
-    """The same, with what an archive says about it. Pure."""
+    """The same answer with the state of the archived files added. Pure."""
     if found.tier != COLD or not shelf.archived:
         return found
     classes = " and ".join(sorted({each.storage_class for each in shelf.archived}))
-    told = f"{len(shelf.archived):,} of its {shelf.files:,} files lie in {classes}"
+    archived_text = f"{len(shelf.archived):,} of its {shelf.files:,} files are in {classes}"
     if not shelf.locked:
-        reason = f"{found.reason}; {told}, and were recalled until {shelf.until:%Y-%m-%d %H:%M} UTC"
+        reason = f"{found.reason}; {archived_text}, and were recalled until {shelf.until:%Y-%m-%d %H:%M} UTC"
         return replace(found, tier=RECALLED, reason=reason, until=shelf.until)
     if shelf.restoring == len(shelf.locked):
-        reason = f"{found.reason}; {told}, and are being made readable"
+        reason = f"{found.reason}; {archived_text}, and are being made readable"
     else:
-        reason = f"{found.reason}; {told}: `lakewarden recall {table} --snapshot {found.snapshot_id}` makes them readable"
+        reason = f"{found.reason}; {archived_text}: `lakewarden recall {table} --snapshot {found.snapshot_id}` makes them readable"
     return replace(found, tier=DEEP, reason=reason)
 
 
 @dataclass(frozen=True, slots=True)
 class Recall(Plain):
-    """What was asked of the archive. `ready_by` is when it promises the last of it; None where all of it can be read.
+    """A recall. `ready_by` is when the archive promises the last file; None if all files can be read.
 
-    `dollars` is what asking, and reading it out of the archive, costs.
+    `dollars` is the cost of the requests and of retrieving the bytes.
     """
 
     where: Whereabouts
@@ -136,9 +136,9 @@ def recall(
 ) -> Recall:
     _check(days, speed)
     before, now = look(), clock.now()
-    wanted = _wanted(before, now + timedelta(days=days))
-    asked = archive().recall([each.path for each in wanted], days, speed) if wanted else []
-    after = look() if wanted else before
+    to_request = _wanted(before, now + timedelta(days=days))
+    accepted = archive().recall([each.path for each in to_request], days, speed) if to_request else []
+    after = look() if to_request else before
     progress.begin(f"recalling {found.table}", before.bytes)
     try:
         seen = _advance(progress, after, 0)
@@ -154,12 +154,12 @@ def recall(
         after.files,
         len(after.archived),
         after.bytes,
-        sum(asked),
+        sum(accepted),
         after.restoring,
         len(after.archived) - len(after.locked),
         _ready_by(after.locked, speed, now),
         after.until,
-        cost([each for each, taken in zip(wanted, asked, strict=True) if taken], prices),
+        cost([each for each, taken in zip(to_request, accepted, strict=True) if taken], prices),
     )
 
 
@@ -171,7 +171,7 @@ def _check(days: int, speed: str) -> None:
 
 
 def _wanted(shelf: Shelf, until: datetime) -> list[Stored]:
-    """What nobody has asked for, and what would be taken back too early by more than the day archives round to."""
+    """The files to request: those not requested yet, and those whose recall ends more than a day (the rounding) too early."""
     early = until - timedelta(days=1)
     return [
         each for each in shelf.archived if not each.restoring and (each.until is None or each.until < early)
@@ -190,7 +190,7 @@ def _ready_by(locked: Sequence[Stored], speed: str, now: datetime) -> datetime |
 
 
 def cost(objects: Sequence[Stored], prices: Mapping[str, Price]) -> float:
-    """Asking for them, and the bytes that come out. The copies an archive lends are billed as STANDARD by the day besides."""
+    """The cost of the requests and the retrieved bytes. The temporary copies are billed as STANDARD per day in addition."""
     total = 0.0
     for each in objects:
         price = price_of(each.storage_class, prices)

@@ -1,19 +1,19 @@
-"""The end of cold retention: snapshots leave the cold table, and what only they needed there is in the trash. Part of handoff.
+"""The end of cold retention: snapshots leave the cold table, and files only they needed go to the trash. Part of handoff.
 
-    plan       snapshots whose time in the colder tier is over, and that nothing keeps
-    trash       a verdict on the files that no other cold snapshot needs; it counts for nothing yet
-    release    one commit of the cold table, after which it does not have them
-    in force   the grace runs; purge of the cold table proves each file once more and deletes it, as everywhere
+    plan       snapshots whose cold retention is over and that nothing holds
+    trash      a deletion batch with the files that no other cold snapshot needs; it is not effective yet
+    release    one commit removes the snapshots from the cold table
+    in force   the batch is effective and its grace period starts; purge of the cold table proves and deletes each file
 
-Where a process stops: before the commit the verdict is void, after it the next run of handoff puts it in force. No file is
-touched here, and the live table is not even opened for writing.
+If the process stops before the commit, the batch is void. If it stops after it, the next run of handoff makes the batch
+effective. No file is deleted here, and the live table is never opened for writing.
 
-A copy that is in the trash is no copy: its record is let go of with the verdict, so that a later hand-off that needs the file again
-makes it anew or takes it back, out of the verdict and before anything relies on it (`take_back`). Both only ever happen in runs of
-handoff, of which a table has one at a time.
+A trashed copy no longer counts as a copy: its record is removed with the deletion batch. A later hand-off that needs the file
+makes a new copy, or takes the old one out of the trash before anything relies on it (`take_back`). Both happen only in runs of
+handoff, and a table has one such run at a time.
 
-Fees: a class has a minimum stay, 90 days of GLACIER_IR and 180 of DEEP_ARCHIVE, which is billed to its end for an object that
-is deleted before, counted from when it came to that class. The plan says what leaving now would cost so; it warns, no more.
+Fees: a storage class has a minimum storage time (GLACIER_IR 90 days, DEEP_ARCHIVE 180), counted from when the object came to
+the class. Deleting earlier is billed to the end of that time. The plan shows these fees as a warning.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _SNAPSHOT = "cold snapshot"
 
 @dataclass(frozen=True, slots=True)
 class Releasing:
-    """Nothing where nobody's time is over."""
+    """The snapshots and files to release; empty if no retention is over."""
 
     action: ReleaseSnapshots | None = None
     files: pa.Table | None = None
@@ -73,7 +73,7 @@ def prepare(grounds: Grounds, cold: Cold, live: TableView, policy: Policy, now: 
     if policy.maybe_hours(_KEY) is None:
         return Releasing()
     if cold.tier.stays_because:
-        why = f"{cold.tier.stays_because}, whatever is asked for: {policy.explain(_KEY)}"
+        why = f"{cold.tier.stays_because}, and this setting has no effect: {policy.explain(_KEY)}"
         return Releasing(skipped=((_SNAPSHOT, len(cold.view.snapshots), 0, Reason(ReasonKind.UNFIT, why)),))
     over, skipped = plan(cold, live, gather(cold.view, grounds.state, now), policy, now)
     if not over:
@@ -89,24 +89,24 @@ def prepare(grounds: Grounds, cold: Cold, live: TableView, policy: Policy, now: 
 def plan(
     cold: Cold, live: TableView, holds: Holds, policy: Policy, now: datetime
 ) -> tuple[list[int], list[SkippedRow]]:
-    """Snapshots that leave, and why each other one stays. Pure."""
+    """The snapshots to release, and the reason for each one that stays. Pure."""
     over: list[int] = []
     skipped: list[SkippedRow] = []
     wait, held = policy.hours(_KEY), holds.snapshots()
     patterns = policy.columns("protected_tags")
     until = holds.complete_from(policy.hours("delete_grace_hours"))
-    for each in cold.view.snapshots:
-        at = cold.handed.get(each.id)
-        pins = [hold for hold in held.get(each.id, ()) if hold.kind is HoldKind.PIN]
-        tags = [ref.name for ref in cold.view.refs if ref.kind == "tag" and ref.snapshot_id == each.id]
+    for snapshot in cold.view.snapshots:
+        at = cold.handed.get(snapshot.id)
+        pins = [hold for hold in held.get(snapshot.id, ()) if hold.kind is HoldKind.PIN]
+        tags = [ref.name for ref in cold.view.refs if ref.kind == "tag" and ref.snapshot_id == snapshot.id]
         kept = [name for name in tags if any(fnmatchcase(name, pattern) for pattern in patterns)]
         why: Reason | None = None
         if at is None:
             why = NOT_KNOWN
         elif at + wait > now:
             why = Reason(ReasonKind.WINDOW, f"kept in the colder tier: {policy.explain(_KEY)}")
-        elif live.snapshot(each.id) is not None:
-            again = "the table itself still has it, and would hand it off again"
+        elif live.snapshot(snapshot.id) is not None:
+            again = "the live table still has it and would hand it off again"
             why = Reason(ReasonKind.STILL_LIVE, again)
         elif until is not None and until > now:
             why = waits_for_pins(until)
@@ -117,12 +117,12 @@ def plan(
         if why:
             skipped.append((_SNAPSHOT, 1, 0, why))
         else:
-            over.append(each.id)
+            over.append(snapshot.id)
     return over, skipped
 
 
 def _why(policy: Policy, fees: float) -> str:
-    early = f"; ${fees:,.2f} are billed for leaving before the minimum stay of their classes" if fees else ""
+    early = f"; ${fees:,.2f} are billed because their minimum storage time is not over" if fees else ""
     return f"past {policy.explain(_KEY)}{early}"
 
 
@@ -134,7 +134,7 @@ def execute(
     grounds: Grounds,
     context: RunContext,
 ) -> dict[str, int]:
-    """From the cold table as it is now: what a hand-off of this run has brought may need what the plan let go. Never more than it."""
+    """Release the planned snapshots. The cold table is read again: new snapshots of this run may need files of the plan."""
     over, _ = plan(cold, live, gather(cold.view, grounds.state, clock.now()), policy, clock.now())
     ids = [each for each in action.snapshot_ids if each in set(over)]
     if not ids:
@@ -162,7 +162,7 @@ def execute(
 
 
 def _refuse_pinned(grounds: Grounds, cold: Cold, ids: Collection[int], verdict_id: str) -> None:
-    """A pin made since the plan. One that comes later still keeps the files: purge leaves what a pin's lost snapshot needs."""
+    """Raises for a pin made since the plan. A later pin still protects the files: purge keeps the files of pinned snapshots."""
     for hold in gather(cold.view, grounds.state, clock.now()).holds:
         if hold.kind is HoldKind.PIN and hold.snapshot_id in ids:
             TrashedFiles(grounds.state).void(verdict_id)
@@ -177,8 +177,8 @@ def _refuse_pinned(grounds: Grounds, cold: Cold, ids: Collection[int], verdict_i
 def enforce(
     grounds: Grounds, verdict_id: str, table_uuid: str, snapshot_ids: Collection[int], paths: Sequence[str]
 ) -> None:
-    """The snapshots are gone from the cold table. Each part may be done again; records go first, so that nobody relies on
-    a copy that may be deleted."""
+    """Make the batch effective, after the snapshots left the cold table. Each step can be repeated. The records of the copies
+    are removed first, so that nothing relies on a copy that may be deleted."""
     now = clock.now()
     ColdFiles(grounds.state).let_go(table_uuid, paths, now)
     ColdSnapshots(grounds.state).leave(table_uuid, snapshot_ids, now)
@@ -186,7 +186,7 @@ def enforce(
 
 
 def settle(grounds: Grounds, verdict: Verdict, home: ColdHome | None) -> bool:
-    """A release whose process stopped: whether the cold table still has the snapshots decides. True if they are gone."""
+    """Settle a release whose process stopped. True if the snapshots are gone from the cold table, so that the batch is effective."""
     ids, uuid = verdict.detail["snapshot_ids"], verdict.detail["of"]
     files = TrashedFiles(grounds.state)
     if home is None or not home.snapshots.isdisjoint(ids):
@@ -198,10 +198,10 @@ def settle(grounds: Grounds, verdict: Verdict, home: ColdHome | None) -> bool:
 
 
 def take_back(grounds: Grounds, live: TableView, cold: Cold, moved: Mapping[str, str], run_id: str) -> None:
-    """Before a hand-off relies on copies that an earlier release gave up: none of them is under a verdict any more.
+    """Take copies out of the trash that an earlier release put there, before a hand-off relies on them.
 
-    `moved` tells of each file where its copy lies. One that an archive has cannot be read to compare it; where it is as it was
-    when it went there, its record counts again. All others are compared by who copies.
+    `moved` maps each file to the path of its copy. An archived copy cannot be read; if size and etag are unchanged, its
+    record is valid again. All other copies are compared by the copying step.
     """
     note = f"needed again by the hand-off of run {run_id}"
     going = out_of_verdicts(grounds.state, cold.view.uuid, [*moved.values()], note, clock.now())
@@ -209,17 +209,17 @@ def take_back(grounds: Grounds, live: TableView, cold: Cold, moved: Mapping[str,
         raise Refused(
             action="hand off to",
             target=cold.home.ref,
-            reason=f"a run is deleting {going[0]} at this moment, and it is needed again",
-            hint="let purge of the cold table end, then run handoff again",
+            reason=f"a run is deleting {going[0]} right now, and it is needed again",
+            hint="wait until purge of the cold table ends, then run handoff again",
         )
     records = ColdFiles(grounds.state)
     known = records.let_go_among(live.uuid, [*moved])
     archived = [each for each in known.values() if each.storage_class in ARCHIVED]
     if archived:
-        found = Archive(cold.home.io).look([each.cold_path for each in archived])
+        states = Archive(cold.home.io).look([each.cold_path for each in archived])
         same = [
             each.cold_path
-            for each, now in zip(archived, found, strict=True)
+            for each, now in zip(archived, states, strict=True)
             if now is not None and (now.size, now.etag) == (each.size, each.etag)
         ]
         records.take_back(live.uuid, same)

@@ -1,4 +1,4 @@
-"""A table's colder tier as it is now: its snapshots, when each was handed off, and which files only some of them need."""
+"""The current state of a table's cold tier: its snapshots, when each was handed off, and the files that only some need."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from lakewarden.policy.resolve import Policy
 from lakewarden.state.cold import ColdFile, ColdSnapshots
 from lakewarden.tables.interface import ColdHome, ColdTier, TableFormat
 
-NOT_KNOWN = Reason(ReasonKind.NOT_KNOWN, "when it was handed off is not known")
+NOT_KNOWN = Reason(ReasonKind.NOT_KNOWN, "its hand-off time is unknown")
 
 
 @dataclass(frozen=True, slots=True)
 class Cold:
-    """`handed` tells of each of its snapshots when it was handed off, where that is known."""
+    """A cold table. `handed` maps each snapshot to the time of its hand-off, if known."""
 
     home: ColdHome
     view: TableView
@@ -30,9 +30,9 @@ class Cold:
     handed: dict[int, datetime]
 
     def only(self, snapshot_ids: Collection[int]) -> pa.Table:
-        """Every file that these snapshots need and no other one of the cold table: path, kind, size."""
+        """The files that only these snapshots of the cold table need: path, kind, size."""
         mine = self.tier.closure(self.view, snapshot_ids)
-        rest = [each.id for each in self.view.snapshots if each.id not in snapshot_ids]
+        rest = [snapshot.id for snapshot in self.view.snapshots if snapshot.id not in snapshot_ids]
         if not rest:
             return mine
         others = self.tier.closure(self.view, rest)["path"]
@@ -40,19 +40,19 @@ class Cold:
 
 
 def look(grounds: Grounds, format_: TableFormat, view: TableView, policy: Policy) -> Cold | None:
-    """None where nothing was handed off yet."""
+    """The cold table; None if nothing was handed off yet."""
     home = format_.cold_tier().find(view, policy.text("handoff_catalog"))
     if home is None:
         return None
     cold = grounds.lake.format_for(home.ref)
     known = ColdSnapshots(grounds.state).handed(view.uuid)
-    handed = {each: known[each] for each in home.snapshots if each in known}
+    handed = {snapshot: known[snapshot] for snapshot in home.snapshots if snapshot in known}
     return Cold(home, cold.view(home.ref), cold.cold_tier(), handed)
 
 
 def lying(copies: Sequence[ColdFile], now: datetime) -> list[Lying]:
-    """As they are billed."""
+    """The copies with size, class and age, for computing their cost."""
     return [
-        Lying(each.size, each.storage_class, (now - (each.class_since or now)).total_seconds() / 86400)
-        for each in copies
+        Lying(copy.size, copy.storage_class, (now - (copy.class_since or now)).total_seconds() / 86400)
+        for copy in copies
     ]

@@ -1,11 +1,11 @@
-"""Ageing: data of cold snapshots that were handed off long enough ago goes to a deeper storage class. Part of handoff.
+"""Moves data of old cold snapshots to a deeper storage class. Part of handoff.
 
-    plan     which snapshots are old enough, and which data files no younger one needs; metadata stays where it is
-    read     copies that nobody has read since they were made, every byte: in an archive nobody can
-    move     by the store itself, each onto its own name; size and etag before and after; written down in portions
+    plan     the snapshots that are old enough, and the data files that no younger one needs; metadata is not moved
+    read     every byte of copies that were not read since they were made, because an archive cannot be read
+    move     the store changes the class in place; size and etag are compared; recorded in batches
 
-Where a process stops: an object that was moved and not written down is found in its class by the next run, which writes it
-down. Nothing is ever deleted here, and of a copy that is not what was copied the run says so and leaves it where it is.
+If the process stops, the next run finds an object that was moved but not recorded in its new class, and records it. Nothing is
+deleted here. A damaged copy is reported and not moved.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from lakewarden.tables.interface import ColdTier
 
 _SNAPSHOT, _FILE = "cold snapshot", "cold file"
 _WAIT, _CLASS = "handoff_retention_hours", "handoff_deep_storage_class"
-# Written down at a time: what a stop may cost to ask the store for again.
+# Files of a batch: at most this many are checked in the store again if the process stops.
 _PORTION = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Ageing:
-    """Nothing where nothing is old enough. `files` are the copies that go."""
+    """The planned transition; empty if nothing is old enough. `files` are the copies to move."""
 
     action: AgeFiles | None = None
     files: tuple[ColdFile, ...] = ()
@@ -54,13 +54,13 @@ class Ageing:
 def prepare(
     grounds: Grounds, cold: Cold, table_uuid: str, policy: Policy, now: datetime, leaving: Collection[int]
 ) -> Ageing:
-    """Reads the cold table's metadata, where some snapshot is old enough. Those that are leaving it are not looked at."""
+    """Plan the transition. Reads the cold table's metadata if a snapshot is old enough. Snapshots being released are ignored."""
     wait = policy.maybe_hours(_WAIT)
     if wait is None:
         return Ageing()
-    stay = [each.id for each in cold.view.snapshots if each.id not in leaving]
+    stay = [snapshot.id for snapshot in cold.view.snapshots if snapshot.id not in leaving]
     if not on_s3(cold.home.location):
-        why = f"its store has no storage classes, so nothing ages: {cold.home.location}"
+        why = f"its store has no storage classes, so nothing can be moved: {cold.home.location}"
         return Ageing(skipped=((_SNAPSHOT, len(stay), 0, Reason(ReasonKind.UNFIT, why)),))
     old, skipped = due(stay, cold.handed, wait, now, policy.explain(_WAIT))
     if not old:
@@ -74,7 +74,7 @@ def prepare(
     skipped.append((_FILE, shared, bytes_, needed))
     records = ColdFiles(grounds.state).copies(table_uuid, mine["path"].to_pylist())
     unknown = mine.num_rows - len(records)
-    lost = Reason(ReasonKind.NOT_KNOWN, "what was copied there is not in the state database")
+    lost = Reason(ReasonKind.NOT_KNOWN, "the state database has no record of the copy")
     skipped.append((_FILE, unknown, 0, lost))
     return plan([*records.values()], len(old), skipped, policy, grounds.prices, now)
 
@@ -82,11 +82,11 @@ def prepare(
 def due(
     snapshot_ids: Sequence[int], handed: Mapping[int, datetime], wait: timedelta, now: datetime, told: str
 ) -> tuple[list[int], list[SkippedRow]]:
-    """Those that were handed off so long ago, and why the others were not. Pure."""
+    """The snapshots that were handed off long enough ago, and the reasons for all others. Pure."""
     unknown = [each for each in snapshot_ids if each not in handed]
     old = [each for each in snapshot_ids if each in handed and handed[each] + wait <= now]
     young = len(snapshot_ids) - len(unknown) - len(old)
-    too_young = Reason(ReasonKind.YOUNG, f"not so old: {told}")
+    too_young = Reason(ReasonKind.YOUNG, f"too young: {told}")
     return old, [(_SNAPSHOT, len(unknown), 0, NOT_KNOWN), (_SNAPSHOT, young, 0, too_young)]
 
 
@@ -98,22 +98,22 @@ def plan(
     prices: Mapping[str, Price],
     now: datetime,
 ) -> Ageing:
-    """What of these goes. Pure."""
+    """Which of these copies are moved. Pure."""
     deep = policy.text(_CLASS)
-    there = [each for each in copies if each.storage_class == deep]
+    there = [copy for copy in copies if copy.storage_class == deep]
     done = Reason(ReasonKind.SETTLED, f"it is in {deep} already")
     skipped = [*skipped, (_FILE, len(there), sum(each.size for each in there), done)]
-    goes = tuple(each for each in copies if each.storage_class != deep)
+    goes = tuple(copy for copy in copies if copy.storage_class != deep)
     if not goes:
         return Ageing(skipped=tuple(skipped))
-    unread = sum(each.size for each in goes if each.proven_at is None)
+    unread = sum(copy.size for copy in goes if copy.proven_at is None)
     action = AgeFiles(
         len(goes),
-        sum(each.size for each in goes),
+        sum(copy.size for copy in goes),
         deep,
         unread,
         age_cost(lying(goes, now), deep, unread, prices),
-        f"needed by {snapshots:,} cold snapshots and no younger one: {policy.explain(_WAIT)}",
+        f"needed by {snapshots:,} old cold snapshots and by no younger one: {policy.explain(_WAIT)}",
     )
     return Ageing(action, goes, tuple(skipped))
 
@@ -126,7 +126,7 @@ def execute(
     grounds: Grounds,
     context: RunContext,
 ) -> dict[str, int]:
-    """Portion by portion. What is wrong with one file is told when all others are done."""
+    """Move the copies in batches. Problems with single files are reported after all others are done."""
     archive, records = Archive(cold.home.io), ColdFiles(grounds.state)
     counters, troubles = {"files_aged": 0, "bytes_aged": 0}, dict[str, str]()
 
@@ -158,21 +158,21 @@ def unread(
     records: ColdFiles,
     context: RunContext,
 ) -> dict[str, str]:
-    """Copies that nobody has read since they were made are, every byte; those that are not what was copied, and why."""
-    wanted = {each.cold_path: each for each in copies if each.proven_at is None}
-    tasks = [CopyTask(each.path, path, {}, io) for path, each in wanted.items()]
-    found: dict[str, str] = {}
+    """Read every byte of copies that were not read since they were made. Returns the damaged ones with the reason."""
+    unverified = {copy.cold_path: copy for copy in copies if copy.proven_at is None}
+    tasks = [CopyTask(each.path, path, {}, io) for path, each in unverified.items()]
+    reasons: dict[str, str] = {}
     whole: list[str] = []
     for each in in_tasks(context, tasks, measure):
-        record = wanted[each.target]
+        record = unverified[each.target]
         if each.trouble:
-            found[each.target] = f"it cannot be read: {each.trouble}"
+            reasons[each.target] = f"it cannot be read: {each.trouble}"
         elif (each.bytes, each.checksum) != (record.size, record.checksum):
-            found[each.target] = "it is not what was copied"
+            reasons[each.target] = "it differs from what was copied"
         else:
             whole.append(record.path)
     records.prove(table_uuid, whole, clock.now())
-    return found
+    return reasons
 
 
 def _refuse(troubles: Mapping[str, str]) -> None:
@@ -181,10 +181,10 @@ def _refuse(troubles: Mapping[str, str]) -> None:
         more = f", and {len(troubles) - 1:,} more" if len(troubles) > 1 else ""
         raise LakewardenError(
             reason=f"age {path}: {why}{more}",
-            hint="it stays where it is, the others have aged; put the copy right, or hand the file off again, and run handoff again",
+            hint="it was not moved, the others were; repair the copy or hand the file off again, then run handoff again",
         )
 
 
 def _data(tier: ColdTier, files: pa.Table) -> pa.Table:
-    """Without what any query has to read to be planned: that stays where it can be read at once."""
+    """The data files only: metadata is needed to plan any query, so it must stay readable."""
     return pa.concat_tables([step.files for step in tier.order(files) if not step.instant])

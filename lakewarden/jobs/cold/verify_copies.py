@@ -1,10 +1,10 @@
-"""Proof that what expired is in the colder tier as it was: asked for each file before the live one may be deleted.
+"""Proves that expired files have an intact copy in the cold tier, before purge may delete the live files.
 
     promised   the cold table has the snapshots that expired with the file, or had them until its own retention was over
-    there      a copy in this very cold table, whole: read, every byte; in an archive, where nobody can, its size and etag
-    mended     this is the last moment at which a damaged copy can be made again from the live file, and it is
+    exists     this cold table has a complete copy: every byte is read; in an archive, size and etag are compared
+    repaired   a damaged copy is made again from the live file, because this is the last chance
 
-Where a process stops: a copy that was made again and not written down is equal to the live file, and proves itself.
+If the process stops, a repaired copy without a record equals the live file, so the next run accepts it.
 """
 
 from __future__ import annotations
@@ -37,32 +37,32 @@ def unproven(
     files: pa.Table,
     promised: Mapping[str, frozenset[int]],
 ) -> dict[str, str]:
-    """Of files that are to be deleted (path, modified), those whose copy is not there as it was written: path to reason.
+    """The files (path, modified) that must not be deleted because their copy is missing or damaged, each with the reason.
 
-    `promised` are, by path, snapshots that the cold table must have: copies that no table names are of no use.
+    `promised` are the snapshots, by path, that the cold table must have: a copy that no table names is useless.
     """
     paths: list[str] = files["path"].to_pylist()
     home = context.format.cold_tier().find(view, policy.text("handoff_catalog"))
     if home is None:
         return dict.fromkeys(paths, "there is no cold table")
     gone = home.snapshots | ColdSnapshots(grounds.state).left(view.uuid)
-    found = {
+    reasons = {
         path: f"{home.ref} does not have snapshot {min(ids - gone)}"
         for path, ids in promised.items()
         if not ids <= gone
     }
     modified = dict(zip(paths, files["modified"].to_pylist(), strict=True))
     proof = _Proof(context, view, home, grounds, policy.maybe_text("handoff_storage_class"))
-    rest = [path for path in paths if path not in found]
+    rest = [path for path in paths if path not in reasons]
     records = ColdFiles(grounds.state)
     every, over = records.among(view.uuid, rest), records.let_go_among(view.uuid, rest)
-    # What the colder tier's own retention let go of is promised to nobody.
-    found |= proof.unknown([path for path in rest if path not in every and path not in over])
+    # Snapshots that cold retention has released need no copy any more.
+    reasons |= proof.unknown([path for path in rest if path not in every and path not in over])
     here = {path: each for path, each in every.items() if inside(each.cold_path, home.location)}
-    found |= {path: f"its copy is not in {home.ref}" for path in every if path not in here}
+    reasons |= {path: f"its copy is not in {home.ref}" for path in every if path not in here}
     doubtful = proof.doubtful(here)
     again = {path for path, each in here.items() if path not in doubtful and each.before(modified[path])}
-    return found | proof.changed_since(here, again) | proof.mend(here, doubtful)
+    return reasons | proof.changed_since(here, again) | proof.mend(here, doubtful)
 
 
 class _Proof:
@@ -78,7 +78,7 @@ class _Proof:
         self.state, self.tier = grounds.state, context.format.cold_tier()
 
     def unknown(self, paths: Sequence[str]) -> dict[str, str]:
-        """Records may be lost: a copy that is equal to the file proves itself, and is written down."""
+        """Files without a record, which may have been lost: a copy that equals the live file is accepted and recorded."""
         move = self.tier.rehome(self.view, self.home)
         places = {path: place(move, path) for path in paths}
         tasks = [
@@ -92,63 +92,63 @@ class _Proof:
         return {path: "no copy of it in the colder tier is on record" for path in paths if path not in proven}
 
     def doubtful(self, have: Mapping[str, ColdFile]) -> dict[str, str]:
-        """Copies that are not as they were when they were made, and why. That the others were read is written down."""
+        """The copies that changed since they were made, each with the reason. The others are recorded as read."""
         archived = {path: each for path, each in have.items() if in_archive(each)}
         wrong = changed([*archived.values()], self.home.io)
-        found = {path: wrong[each.path] for path, each in archived.items() if each.path in wrong}
+        reasons = {path: wrong[each.path] for path, each in archived.items() if each.path in wrong}
         tasks = [self._task(path, each) for path, each in have.items() if path not in archived]
-        for told in in_tasks(self.context, tasks, measure):
-            wanted = have[told.source]
-            if told.trouble:
-                found[told.source] = f"its copy {told.target} cannot be read: {told.trouble}"
-            elif (told.bytes, told.checksum) != (wanted.size, wanted.checksum):
-                found[told.source] = f"its copy {told.target} is not what was copied"
-        read = [each.source for each in tasks if each.source not in found]
+        for copied in in_tasks(self.context, tasks, measure):
+            known = have[copied.source]
+            if copied.trouble:
+                reasons[copied.source] = f"its copy {copied.target} cannot be read: {copied.trouble}"
+            elif (copied.bytes, copied.checksum) != (known.size, known.checksum):
+                reasons[copied.source] = f"its copy {copied.target} differs from what was copied"
+        read = [task.source for task in tasks if task.source not in reasons]
         ColdFiles(self.state).prove(self.view.uuid, read, clock.now())
-        return found
+        return reasons
 
     def changed_since(self, have: Mapping[str, ColdFile], paths: Collection[str]) -> dict[str, str]:
-        """Files that were written after their copies, which are whole: those that say something else now."""
-        tasks = [replace(self._task(each, have[each]), known=NEVER) for each in paths]
+        """Files that were overwritten after they were copied and now differ from their (intact) copies."""
+        tasks = [replace(self._task(path, have[path]), known=NEVER) for path in paths]
         same = {each.source for each in self._mended(tasks)}
-        # Of an archived copy that cannot be compared, what it was is on record.
-        live = [replace(each, target=each.source, target_io=self.view.io) for each in tasks]
+        # An archived copy cannot be read, but its checksum is in the record.
+        live = [replace(task, target=task.source, target_io=self.view.io) for task in tasks]
         for each in in_tasks(self.context, [each for each in live if each.source not in same], measure):
-            wanted = have[each.source]
-            if (each.bytes, each.checksum) == (wanted.size, wanted.checksum):
+            known = have[each.source]
+            if (each.bytes, each.checksum) == (known.size, known.checksum):
                 same.add(each.source)
         return {path: _AGAIN for path in paths if path not in same}
 
     def mend(self, have: Mapping[str, ColdFile], doubtful: Mapping[str, str]) -> dict[str, str]:
-        """Copies that are not what they were, made again where the live file still is what was copied."""
+        """Repair damaged copies from the live files that have not changed since they were copied. Returns all with the reason."""
         tasks = [
             replace(
                 self._task(path, have[path]),
                 known=(have[path].size, have[path].checksum),
-                # Metadata has none: it has to be at hand.
+                # Metadata gets no storage class: it must stay readable.
                 storage_class=self.storage_class if have[path].storage_class else None,
             )
             for path in doubtful
         ]
-        found, mended = dict(doubtful), self._mended(tasks)
+        reasons, mended = dict(doubtful), self._mended(tasks)
         new = [each for each in mended if each.written]
         record(self.state, self.view, self.home, new, self.context.run_id)
         for each in mended:
             if each.written:
-                found[each.source] += "; it was made again from this file, and the next run looks once more"
+                reasons[each.source] += "; it was made again from this file, and the next run checks it again"
             else:
-                del found[each.source]
-        return found
+                del reasons[each.source]
+        return reasons
 
     def _task(self, path: str, copy_: ColdFile) -> CopyTask:
         return CopyTask(path, copy_.cold_path, self.view.io, self.home.io)
 
     def _mended(self, tasks: Sequence[CopyTask]) -> list[Copied]:
-        """Those whose copy is what it was, made from the live file again where it had to be. No other content is ever written."""
+        """The files whose copy is intact now, after a repair if needed. Only the originally copied content is written."""
         plain = [each for each in in_tasks(self.context, tasks, copy) if not each.trouble]
         whole = {each.source for each in plain}
-        # Some were not copied as they are. What is neither is told from them by its checksum, and left alone.
-        rest = [each for each in tasks if each.source not in whole and self.tier.may_name(each.source)]
+        # Some files were copied with changed paths. Their checksum identifies them; any other content is left alone.
+        rest = [task for task in tasks if task.source not in whole and self.tier.may_name(task.source)]
         moves = (self.view.location, self.home.location)
         again = in_tasks(self.context, [replace(each, rehome=moves) for each in rest], copy)
         return plain + [each for each in again if not each.trouble]

@@ -1,1 +1,1 @@
-"""fsck: what is wrong with a table, and how to repair it."""
+"""fsck: finds damage in a table and says how to repair it."""

@@ -1,7 +1,8 @@
-"""Claim metadata that a dropped table left in a table's folder, or a commit that failed, in an operator's name.
+"""Lets an operator claim metadata that a dropped table or a failed commit left in a table's folder.
 
-Sweep and purge refuse a folder with metadata of two tables, or of two histories of one table, and only people know that one of
-the two is gone. What is claimed is marked for deletion like anything else: it waits out its grace, `restore` takes the claim back, and purge proves each file again.
+Sweep and purge refuse a folder with metadata of two tables, or of two histories of one table; only people know that one of them
+is gone. Claimed files go to the trash like any others: they wait for the grace period, `restore` undoes the claim, and purge
+proves each file again.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _ACTION = "adopt the folder of"
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Metadata files that are, or would be, claimed. `verdict` None: nothing was changed."""
+    """Metadata files that were or would be claimed. `verdict` is the deletion batch; None if nothing was changed."""
 
     table: TableRef
     files: tuple[MetadataFile, ...]
@@ -58,9 +59,10 @@ def claim(
     *,
     do: bool,
 ) -> Claim:
-    """What stops sweep and purge in the table's own metadata folders; with `do` it is marked. Refused where a table is there.
+    """The foreign metadata in the table's metadata folders, which blocks sweep and purge. With `do` it is trashed.
 
-    Metadata of other formats is never claimed: a file of theirs says that the whole folder is theirs.
+    Raises Refused if the metadata belongs to an existing table. Metadata of other formats is never claimed: it means that the
+    whole folder belongs to the other format.
     """
     view = format_.view(ref)
     refuse_frozen(_ACTION, view, grounds.state)
@@ -70,9 +72,9 @@ def claim(
     check_ownership(_ACTION, own, others, (), places)
     objects = Objects(own.io)
     strays = strays_in_metadata_folders(objects, own, places, grounds.lake.strays)
-    found = unclaimed(grounds.state, own, strays)
+    foreign = unclaimed(grounds.state, own, strays)
     files = tuple(
-        each for each in settled(objects, own, found, lambda: format_.view(ref)) if _stops(own, each)
+        each for each in settled(objects, own, foreign, lambda: format_.view(ref)) if _stops(own, each)
     )
     _refuse_living(own, others, files)
     _refuse_restored(grounds, own, files)
@@ -90,28 +92,28 @@ def _stops(view: TableView, found: MetadataFile) -> bool:
 
 
 def _refuse_living(view: TableView, others: Sequence[TableView], files: Sequence[MetadataFile]) -> None:
-    """A table of a catalog is no dropped one, wherever its location is by now."""
-    living = {each.uuid: each.ref for each in others if each.uuid != view.uuid}
-    for each in files:
-        if each.uuid in living:
+    """Raises if the metadata belongs to a table that a catalog still has, even if its location is elsewhere now."""
+    living = {other.uuid: other.ref for other in others if other.uuid != view.uuid}
+    for file in files:
+        if file.uuid in living:
             raise Refused(
                 action=_ACTION,
                 target=view.ref,
-                reason=f"{each.path} is metadata of {living[each.uuid]} (uuid {each.uuid}), which its catalog still has",
-                hint="nothing was changed; move one of the two tables to a folder of its own",
+                reason=f"{file.path} is metadata of {living[file.uuid]} (uuid {file.uuid}), which its catalog still has",
+                hint="nothing was changed; move one of the two tables to another folder",
             )
 
 
 def _refuse_restored(grounds: Grounds, view: TableView, files: Sequence[MetadataFile]) -> None:
-    """What was restored stays, for good: no claim changes that."""
+    """Raises for restored files: they stay, and no claim can trash them again."""
     pages = TrashedFiles(grounds.state).restored_paths(view.uuid)
     restored = {Location.of(path) for page in pages for path in page.to_pylist()}
-    for each in files:
-        if Location.of(each.path) in restored:
+    for file in files:
+        if Location.of(file.path) in restored:
             raise Refused(
                 action=_ACTION,
                 target=view.ref,
-                reason=f"{each.path} was claimed before and restored, and what is restored stays",
+                reason=f"{file.path} was claimed before and restored, and a restored file cannot be trashed again",
                 hint="nothing was changed; if no table needs the file, move it out of the folder by hand",
             )
 
@@ -119,7 +121,7 @@ def _refuse_restored(grounds: Grounds, view: TableView, files: Sequence[Metadata
 def _mark(
     grounds: Grounds, view: TableView, objects: Objects, files: Sequence[MetadataFile], operator: str
 ) -> str:
-    paths = [each.path for each in files]
+    paths = [file.path for file in files]
     now = objects.look(paths)
     marked = pa.table(
         {
@@ -130,9 +132,9 @@ def _mark(
         }
     )
     verdict, trashed = new_run_id(clock.now()), TrashedFiles(grounds.state)
-    detail = {"operator": operator, "uuids": {each.path: each.uuid or "" for each in files}}
+    detail = {"operator": operator, "uuids": {file.path: file.uuid or "" for file in files}}
     left_by = (
-        "a dropped table" if any(each.uuid != view.uuid for each in files) else "another history of the table"
+        "a dropped table" if any(file.uuid != view.uuid for file in files) else "another history of the table"
     )
     reason = f"metadata that {left_by} left, claimed by {operator}"
     trashed.trash(verdict, str(view.ref), view.uuid, CLAIMED, reason, marked, detail, clock.now())

@@ -1,7 +1,7 @@
-"""fsck, told in order: read the table, walk its metadata to the end, list its folders, compare. Changes nothing.
+"""fsck in order: read the table, read all its metadata, list its folders, compare. Changes nothing.
 
-The metadata is read before the folders are listed: what is named then must be there. A table that moved on meanwhile may
-have let go of files that were found missing, so where something is wrong and the table moved, all of it is done again.
+The metadata is read before the folders are listed, so every file named then must exist. If the table changed during the check,
+files found missing may simply have expired. So if there are findings and the table changed, the whole check is repeated.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ from lakewarden.tables.metadata_files import read_strays
 from lakewarden.tables.metadata_walk import DELETES, Survey
 from lakewarden.tables.places import MetadataFile, Places
 
-# A table that is committed to all the time is looked at so often at most.
+# The maximum number of repeated checks for a table with constant commits.
 _ATTEMPTS = 3
 _HINT_BYTES = 64
-# What Java throws at metadata that is not there or makes no sense, and not at a catalog that does not answer.
+# Java exceptions for missing or invalid metadata, as opposed to a catalog that does not answer.
 _DAMAGE = (
     "NotFoundException",
     "FileNotFoundException",
@@ -71,7 +71,7 @@ _DAMAGE = (
 
 @dataclass(frozen=True, slots=True)
 class Examiner:
-    """What a checkup looks with. `resolved` gives a table's policy, for what counts as an old orphan."""
+    """Runs fsck. `resolved` returns a table's policy, which decides when an orphan is old."""
 
     grounds: Grounds
     format: TableFormat
@@ -84,7 +84,7 @@ class Examiner:
         try:
             view = self.format.view(ref)
             checkup = self._settled(view, deep)
-        except Exception as error:  # told apart below: only metadata that makes no sense is a finding
+        except Exception as error:  # distinguished below: only invalid metadata is a finding
             if not _is_damage(error):
                 raise
             checkup = _unreadable(ref, error, deep)
@@ -141,7 +141,7 @@ class Examiner:
         )
 
     def _known(self, view: TableView, numbers: Any) -> dict[int, TrashedFile]:
-        """What our state says about files that are not there; of one trashed twice, the newest."""
+        """The trash records of missing files; the newest record of a file that was trashed twice."""
         return dict(files_numbered(self.grounds.state, view.uuid, numbers)) if len(numbers) else {}
 
     def _check_hint(self, view: TableView, objects: Objects) -> Iterator[Finding]:
@@ -163,7 +163,7 @@ class Examiner:
         return fsck_footers.check_rows(self.spark, self.format, view, files, gone, self.progress)
 
     def _check_dangling(self, evidence: Evidence) -> Iterator[Finding]:
-        """Only where the current snapshot can be read: the library stops at the first file that cannot."""
+        """Delete files that apply to nothing. Only if the current snapshot is readable: the library stops at the first broken file."""
         view, current = evidence.view, evidence.current
         if current is None or not evidence.survey.is_whole(current):
             return
@@ -176,7 +176,7 @@ class Examiner:
         except (LakewardenError, *JavaError) as error:
             reason = error.message if isinstance(error, LakewardenError) else java_reason(error)
             yield not_checked(
-                f"whether delete files apply to anything: {reason}", "repair what is broken first"
+                f"whether delete files apply to anything: {reason}", "repair the broken metadata first"
             )
             return
         if dangling:
@@ -187,7 +187,7 @@ class Examiner:
             yield Finding(Fault.DANGLING_DELETES, Severity.NOTE, what, repair, len(dangling), paths, ids)
 
     def _check_trashed(self, view: TableView, named: Any, presence: Presence) -> Iterator[Finding]:
-        """Purge proves every file again and leaves these alone; but that they are in the trash says that something was wrong."""
+        """Trashed files that the table names. Purge will not delete them, but something went wrong when they were trashed."""
         groups: dict[str, list[TrashedFile]] = defaultdict(list)
         there = named[~np.isin(named, presence.absent)]
         for _, file in files_numbered(self.grounds.state, view.uuid, there, LIVE):
@@ -195,8 +195,8 @@ class Examiner:
         for run, files in groups.items():
             reason = files[0].verdict.reason
             what = f"{len(files):,} files that run {run} trashed ({reason}) are named by the table"
-            repair = f"purge will not delete them while they are; `lakewarden restore {view.ref} --run {run}` makes sure"
-            paths = tuple(each.path for each in files[:NAMED])
+            repair = f"purge does not delete named files; `lakewarden restore {view.ref} --run {run}` takes them out of the trash"
+            paths = tuple(file.path for file in files[:NAMED])
             yield Finding(Fault.TRASHED_AGAIN, Severity.WARNING, what, repair, len(files), paths)
 
     def _check_foreign(self, view: TableView, objects: Objects, presence: Presence) -> Iterator[Finding]:
@@ -208,15 +208,15 @@ class Examiner:
                 check_ownership("check", view, (), [stray])
             except Refused as error:
                 groups[stray.uuid].append((stray, error))
-        for found in groups.values():
-            refusal = found[0][1]
+        for refusals in groups.values():
+            refusal = refusals[0][1]
             repair = f"{refusal.hint}; until then sweep and purge refuse this table"
             what = f"the location is shared: {refusal.parts['reason']}"
-            paths = tuple(stray.path for stray, _ in found[:NAMED])
-            yield Finding(Fault.FOREIGN_METADATA, Severity.ERROR, what, repair, len(found), paths)
+            paths = tuple(stray.path for stray, _ in refusals[:NAMED])
+            yield Finding(Fault.FOREIGN_METADATA, Severity.ERROR, what, repair, len(refusals), paths)
 
     def _check_orphans(self, view: TableView, survey: Survey, presence: Presence) -> Iterator[Finding]:
-        """An estimate: other tables are not asked whether they need these files, sweep does that."""
+        """An estimate of the orphans: only sweep checks whether other tables need these files."""
         if not presence.unnamed.num_rows or not survey.complete:
             return
         now, policy = clock.now(), self.resolved(view)
@@ -244,12 +244,12 @@ class Examiner:
         return places_of(self.grounds, self.resolved(view))
 
     def _open_runs(self, table: TableRef) -> frozenset[str]:
-        found = Journal(self.grounds.state).list(str(table), 1000)
-        return frozenset(run.id for run in found if run.ended_at is None)
+        runs = Journal(self.grounds.state).list(str(table), 1000)
+        return frozenset(run.id for run in runs if run.ended_at is None)
 
 
 def orphans(view: TableView, policy: Policy, judged: sweep.Judged) -> Iterator[Finding]:
-    """Files no metadata of the table names, split by whether a sweep may trash them yet."""
+    """Files that no metadata of the table names, split by whether sweep may already trash them."""
     (old, old_bytes), (young, young_bytes) = judged.fates[Fate.ORPHAN], judged.fates[Fate.YOUNG]
     if not old + young:
         return
@@ -258,7 +258,7 @@ def orphans(view: TableView, policy: Policy, judged: sweep.Judged) -> Iterator[F
         f"({_mb(old_bytes)}), {young:,} younger than {policy.explain('orphan_grace_hours')}"
     )
     paths = tuple(judged.orphans["path"][:NAMED].to_pylist())
-    repair = f"`lakewarden plan sweep {view.ref}` tells which of them no other table needs either"
+    repair = f"`lakewarden plan sweep {view.ref}` shows which of them no other table needs either"
     yield Finding(Fault.ORPHANS, Severity.NOTE, what, repair, old + young, paths)
 
 
@@ -276,13 +276,13 @@ def _among(pages: Any) -> Callable[[str], bool]:
 
 
 def _is_damage(error: Exception) -> bool:
-    """Whether the table's metadata is at fault, and not the way to it."""
+    """Whether the table's metadata is damaged, as opposed to a catalog or store that cannot be reached."""
     if isinstance(error, LakewardenError):
         cause = error.__cause__
         if isinstance(error, NoSuchTable) or cause is None:
             return False
         return isinstance(cause, NoSense) or is_java(cause, *_DAMAGE)
-    # Some of Java's exceptions come as classes of pyspark's own.
+    # pyspark replaces some Java exceptions by its own classes.
     kind = type(error)
     return kind.__module__.startswith("pyspark.errors") and kind.__name__ in _DAMAGE
 
@@ -290,8 +290,8 @@ def _is_damage(error: Exception) -> bool:
 def _unreadable(ref: TableRef, error: Exception, deep: bool) -> Checkup:
     what = f"the table cannot be opened: {(str(error).splitlines() or [''])[0]}"
     if isinstance(error.__cause__, NoSense):
-        repair = f"{BACKUP}; nothing else of the table was looked at"
+        repair = f"{BACKUP}; nothing else of the table was checked"
     else:
-        repair = "bring its newest metadata file back from a backup, or register the newest earlier one that is whole with the catalog"
+        repair = "restore its newest metadata file from a backup, or register the newest intact earlier one with the catalog"
     finding = Finding(Fault.UNREADABLE_TABLE, Severity.ERROR, what, repair)
     return Checkup(ref, clock.now(), None, "", (finding,), Looked(), deep, 0.0)

@@ -1,4 +1,4 @@
-"""fsck --deep: every live Parquet file of the current snapshot read to its end, in Spark tasks; delete files too."""
+"""fsck --deep: reads every live Parquet file of the current snapshot completely, including delete files, in Spark tasks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lakewarden.state.runs import new_run_id
 from lakewarden.tables.interface import TableFormat
 from lakewarden.tables.jvm import JavaError
 
-# Opening one takes some milliseconds, starting a task some ten; decoding a task's bytes some seconds.
+# Files and bytes of a task. Opening a file takes a few ms, starting a task about 10 ms, decoding a task's bytes a few seconds.
 _PER_TASK = 500
 _TASK_BYTES = 256 << 20
 
@@ -30,27 +30,27 @@ _TASK_BYTES = 256 << 20
 def check_rows(
     spark: Any, format_: TableFormat, view: TableView, files: FileSet, gone: set[str], progress: Progress
 ) -> tuple[int, list[Finding]]:
-    """How many files were decoded, delete files among them, and what was found. `gone` are files, in normal form, that are
-    not there anyway."""
-    wanted, others = data_footers(files, gone)
+    """The number of decoded files (with delete files), and the findings. `gone` are paths in normal form of files that are
+    already known to be missing."""
+    footers, others = data_footers(files, gone)
     deletes, other_deletes = delete_footers(files, gone)
-    wanted += deletes
+    footers += deletes
     io = format_.write_properties(view.ref)
-    wrong = _check(spark, wanted, io, f"fsck {view.ref}", progress)
-    found = list(findings(view, [each for each in wrong if not each.unknown]))
+    wrong = _check(spark, footers, io, f"fsck {view.ref}", progress)
+    problems = list(findings(view, [each for each in wrong if not each.unknown]))
     for kind, delete, left in (("data", False, others), ("delete", True, other_deletes)):
         unknown = [each for each in wrong if each.unknown and each.delete == delete]
         if unknown:
             what = f"the rows of {len(unknown):,} {kind} files that Arrow cannot decode: {unknown[0].reason}"
-            found.append(not_checked(what, "nothing to do"))
+            problems.append(not_checked(what, "nothing to do"))
         if left:
             what = f"the rows of {left:,} {kind} files that are encrypted or not Parquet"
-            found.append(not_checked(what, "nothing to do"))
-    return len({each.path for each in wanted}), found  # deletion vectors share files
+            problems.append(not_checked(what, "nothing to do"))
+    return len({footer.path for footer in footers}), problems  # several deletion vectors may be in one file
 
 
 def findings(view: TableView, wrong: Sequence[WrongFooter]) -> Iterator[Finding]:
-    """Files that cannot be opened, by reason; and each file with another number of rows in one finding."""
+    """One finding for each reason why files cannot be opened, and one for all files with a wrong row count."""
     current = () if view.current_snapshot_id is None else (view.current_snapshot_id,)
     by_reason: dict[tuple[str, str], list[str]] = defaultdict(list)
     counted: dict[str, list[WrongFooter]] = defaultdict(list)
@@ -68,7 +68,7 @@ def findings(view: TableView, wrong: Sequence[WrongFooter]) -> Iterator[Finding]
         )
     for kind, odd in counted.items():
         first = odd[0]
-        what = f"{len(odd):,} {kind} files have another number of rows than the metadata says (the first {first.found:,}, not {first.expected:,})"
+        what = f"{len(odd):,} {kind} files have a different row count than the metadata (the first {first.found:,}, not {first.expected:,})"
         repair = f"it was overwritten, or wrongly described when it was added; {BACKUP}"
         paths = [each.path for each in odd]
         yield Finding(
@@ -77,28 +77,28 @@ def findings(view: TableView, wrong: Sequence[WrongFooter]) -> Iterator[Finding]
 
 
 def data_footers(files: FileSet, gone: Container[str] = ()) -> tuple[list[Footer], int]:
-    """Data files that can be read here, and how many cannot."""
+    """The data files that Arrow can read, and the number of those it cannot."""
     table = files.files
     columns = (table[name].to_pylist() for name in ("path", "format", "bytes", "records", "encrypted"))
-    wanted, others = [], 0
+    footers, others = [], 0
     for path, format_, size, rows, encrypted in zip(*columns, strict=True):
         if encrypted or format_ != "parquet":
             others += 1
         elif not gone or normal(path) not in gone:
-            wanted.append(Footer(path, size, rows))
-    return wanted, others
+            footers.append(Footer(path, size, rows))
+    return footers, others
 
 
 def delete_footers(files: FileSet, gone: Container[str] = ()) -> tuple[list[Footer], int]:
-    """Delete files and deletion vectors that can be read here, and how many cannot."""
-    wanted, others = [], 0
-    for each in files.deletes:
-        if each.encrypted or each.format not in READABLE.get(each.kind, ()):
+    """The delete files and deletion vectors that Arrow can read, and the number of those it cannot."""
+    footers, others = [], 0
+    for delete in files.deletes:
+        if delete.encrypted or delete.format not in READABLE.get(delete.kind, ()):
             others += 1
-        elif not gone or normal(each.path) not in gone:
-            size = each.content_size if each.kind == "vector" else each.bytes
-            wanted.append(Footer(each.path, size, each.records, each))
-    return wanted, others
+        elif not gone or normal(delete.path) not in gone:
+            size = delete.content_size if delete.kind == "vector" else delete.bytes
+            footers.append(Footer(delete.path, size, delete.records, delete))
+    return footers, others
 
 
 def _check(
@@ -107,7 +107,7 @@ def _check(
     if not files:
         return []
     meter, group = Meter(spark), f"fsck-{new_run_id(clock.now())}"
-    progress.begin(what, sum(each.bytes for each in files))
+    progress.begin(what, sum(file.bytes for file in files))
     try:
         with ticking(meter, progress.advance):
             return decode(spark, files, io, meter, group, what)
@@ -123,14 +123,14 @@ def _check(
 def decode(
     spark: Any, files: Sequence[Footer], io: Mapping[str, str], meter: Meter, group: str, what: str
 ) -> list[WrongFooter]:
-    """What is wrong with these files, each read to its end in a Spark task."""
+    """Reads each file completely in a Spark task. Returns the damaged ones."""
     tasks = [FooterTask(tuple(part), dict(io)) for part in _shares(files, parallelism(spark))]
-    found = fan_out(spark, _kernel(meter), tasks, group, what) if tasks else []
-    return [each for part in found for each in part]
+    results = fan_out(spark, _kernel(meter), tasks, group, what) if tasks else []
+    return [each for part in results for each in part]
 
 
 def _shares(files: Sequence[Footer], cores: int) -> Iterator[list[Footer]]:
-    """Files of a task: a part of all for each core, but no more than a task reads in some seconds."""
+    """The files of each task: an equal part for each core, but no more than a task reads in some seconds."""
     most = min(_PER_TASK, -(-len(files) // cores))
     share: list[Footer] = []
     size = 0
@@ -148,8 +148,8 @@ def _kernel(meter: Meter) -> Callable[[FooterTask], list[WrongFooter]]:
     done = meter.accumulator
 
     def run(task: FooterTask) -> list[WrongFooter]:
-        found = check_footers(task)
-        done.add(sum(each.bytes for each in task.files))
-        return found
+        wrong = check_footers(task)
+        done.add(sum(file.bytes for file in task.files))
+        return wrong
 
     return run

@@ -1,4 +1,4 @@
-"""What fsck found about a table: values only."""
+"""The findings of fsck, as plain values."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from enum import StrEnum
 
 from lakewarden.model.table_name import TableRef
 
-# So many paths and snapshots of a finding are named; all of them are counted.
+# The maximum number of paths and snapshots that a finding names; all of them are counted.
 NAMED = 100
 
 
 class Severity(StrEnum):
-    """`error`: a read fails, or gives wrong rows. `warning`: something is lost or about to be. `note`: worth knowing."""
+    """`error`: reads fail or return wrong rows. `warning`: something is lost or may soon be. `note`: information."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -21,7 +21,7 @@ class Severity(StrEnum):
 
 
 class Fault(StrEnum):
-    """What can be wrong; docs/fsck.md has a line for each."""
+    """The kinds of damage; docs/fsck.md describes each."""
 
     UNREADABLE_TABLE = "unreadable-table"
     MISSING_METADATA = "missing-metadata"
@@ -57,7 +57,7 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong or worth knowing, and what to do about it. Alike ones are one finding with a count."""
+    """One problem or note, and what to do about it. Equal problems are one finding with a count."""
 
     kind: Fault
     severity: Severity
@@ -69,13 +69,13 @@ class Finding:
 
     @property
     def path(self) -> str | None:
-        """The first file it is about."""
+        """The first affected file."""
         return self.paths[0] if self.paths else None
 
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """How much was looked at: files that snapshots name, files that lie in the table's folders, footers that were opened."""
+    """How much was checked: files that snapshots name, files in the table's folders, and footers that were opened."""
 
     snapshots: int = 0
     manifests: int = 0
@@ -86,7 +86,7 @@ class Looked:
 
 @dataclass(frozen=True, slots=True)
 class Checkup:
-    """A table looked over. Nothing was changed."""
+    """The result of fsck for one table. Nothing was changed."""
 
     table: TableRef
     made_at: datetime
@@ -98,17 +98,17 @@ class Checkup:
     seconds: float
 
     def of(self, severity: Severity) -> tuple[Finding, ...]:
-        """The findings of one severity."""
-        return tuple(each for each in self.findings if each.severity is severity)
+        """The findings with this severity."""
+        return tuple(finding for finding in self.findings if finding.severity is severity)
 
     @property
     def healthy(self) -> bool:
-        """Neither an error nor a warning; notes do not count."""
-        return all(each.severity is Severity.NOTE for each in self.findings)
+        """True without errors and warnings; notes do not count."""
+        return all(finding.severity is Severity.NOTE for finding in self.findings)
 
     @property
     def exit_code(self) -> int:
-        """What the command ends with."""
+        """The exit code of the command."""
         return 0 if self.healthy else 3
 
 
@@ -116,5 +116,5 @@ _ORDER = list(Severity)
 
 
 def ordered(findings: list[Finding]) -> tuple[Finding, ...]:
-    """The worst first; alike ones stay as they were found."""
+    """Sorted by severity, the worst first; otherwise in the order they were found."""
     return tuple(sorted(findings, key=lambda each: _ORDER.index(each.severity)))

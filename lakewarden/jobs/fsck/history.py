@@ -1,4 +1,4 @@
-"""fsck on what the metadata file itself says: snapshots, refs, pins, statistics, the version hint. Pure."""
+"""fsck checks on the metadata file itself: snapshots, refs, pins, statistics, the version hint. Pure."""
 
 from __future__ import annotations
 
@@ -15,39 +15,45 @@ _WAP = "wap.id"
 
 
 def check_history(view: TableView) -> Iterator[Finding]:
-    """Refs that lead nowhere, snapshots that no ref leads to, and histories that end or turn back on themselves."""
+    """Refs to missing snapshots, snapshots that no ref reaches, and histories that end early or form a cycle."""
     yield from _check_refs(view)
     yield from _check_parents(view)
     yield from _check_off_history(view)
 
 
 def _check_refs(view: TableView) -> Iterator[Finding]:
-    ids = {each.id for each in view.snapshots}
+    ids = {snapshot.id for snapshot in view.snapshots}
     for ref in view.refs:
-        # Who has a copy needs no snapshot of the history; what a consumer reads next may be yet to come.
+        # A tag with its own copy does not need the snapshot. The next snapshot of a consumer may not exist yet.
         if ref.snapshot_id in ids or ref.has_copy or ref.kind == "consumer":
             continue
         what = f"{ref.kind} {ref.name} names snapshot {ref.snapshot_id}, which the table does not have"
         if ref.name == "main":
-            repair = f"point it at a snapshot that is there: `CALL {view.ref.catalog}.system.set_current_snapshot(…)`"
+            repair = (
+                f"point it at an existing snapshot: `CALL {view.ref.catalog}.system.set_current_snapshot(…)`"
+            )
             yield Finding(Fault.BROKEN_CURRENT, Severity.ERROR, what, repair, snapshot_ids=(ref.snapshot_id,))
         else:
-            repair = f"drop it, `ALTER TABLE {view.ref} DROP {ref.kind.upper()} {ref.name}`, or make it anew at a snapshot that is there"
+            repair = f"drop it, `ALTER TABLE {view.ref} DROP {ref.kind.upper()} {ref.name}`, or create it again on an existing snapshot"
             yield Finding(Fault.BROKEN_REF, Severity.ERROR, what, repair, snapshot_ids=(ref.snapshot_id,))
 
 
 def _check_parents(view: TableView) -> Iterator[Finding]:
-    parents = {each.id: each.parent_id for each in view.snapshots}
+    parents = {snapshot.id: snapshot.parent_id for snapshot in view.snapshots}
     turning = _cycle(parents)
     if turning:
         what = f"{len(turning):,} snapshots are each other's ancestors: a walk along their parents never ends"
-        repair = "go back to an earlier metadata file that is sound: register it with the catalog"
+        repair = "go back to an earlier intact metadata file: register it with the catalog"
         yield Finding(
             Fault.SNAPSHOT_CYCLE, Severity.ERROR, what, repair, len(turning), snapshot_ids=turning[:NAMED]
         )
-    cut = [each.id for each in view.snapshots if each.parent_id is not None and each.parent_id not in parents]
+    cut = [
+        snapshot.id
+        for snapshot in view.snapshots
+        if snapshot.parent_id is not None and snapshot.parent_id not in parents
+    ]
     if cut:
-        what = f"the parent of {_snapshots(len(cut))} is gone, so that history ends there: what expiry leaves behind"
+        what = f"the parent of {_snapshots(len(cut))} is gone, so the history ends there, as after an expiry"
         yield Finding(
             Fault.EXPIRED_PARENT,
             Severity.NOTE,
@@ -59,7 +65,7 @@ def _check_parents(view: TableView) -> Iterator[Finding]:
 
 
 def _cycle(parents: Mapping[int, int | None]) -> tuple[int, ...]:
-    """Snapshots of the first cycle there is."""
+    """The snapshots of the first cycle that is found."""
     sound: set[int] = set()
     for start in parents:
         walked: dict[int, None] = {}
@@ -75,7 +81,7 @@ def _cycle(parents: Mapping[int, int | None]) -> tuple[int, ...]:
 
 
 def _check_off_history(view: TableView) -> Iterator[Finding]:
-    """A colder tier has snapshots from before its gaps, and they are to stay."""
+    """Snapshots that are in no ref's history. Not checked for cold tables: their snapshots before a gap must stay."""
     off = _off_history(view)
     if not off or cold_source(view.properties):
         return
@@ -92,28 +98,28 @@ def _check_off_history(view: TableView) -> Iterator[Finding]:
 
 
 def _off_history(view: TableView) -> list[Snapshot]:
-    parents = {each.id: each.parent_id for each in view.snapshots}
+    parents = {snapshot.id: snapshot.parent_id for snapshot in view.snapshots}
     reached: set[int] = set()
     for start in (*(ref.snapshot_id for ref in view.refs), view.current_snapshot_id):
         at = start
         while at is not None and at in parents and at not in reached:
             reached.add(at)
             at = parents[at]
-    return [each for each in view.snapshots if each.id not in reached]
+    return [snapshot for snapshot in view.snapshots if snapshot.id not in reached]
 
 
 def check_pins(view: TableView, pins: Sequence[Pin]) -> Iterator[Finding]:
-    """A pin promises that its snapshot can be read."""
-    ids = {each.id for each in view.snapshots}
+    """Pins whose snapshot is missing: a pin promises that its snapshot stays readable."""
+    ids = {snapshot.id for snapshot in view.snapshots}
     for pin in pins:
         if pin.snapshot_id not in ids:
             what = f"pin {pin.id} of {pin.holder} holds snapshot {pin.snapshot_id}, which the table does not have: something else expired it"
-            repair = f"tell {pin.holder}, then take the pin away: `lakewarden unpin {pin.id}`"
+            repair = f"tell {pin.holder}, then remove the pin: `lakewarden unpin {pin.id}`"
             yield Finding(Fault.BROKEN_PIN, Severity.ERROR, what, repair, snapshot_ids=(pin.snapshot_id,))
 
 
 def check_stale_statistics(view: TableView) -> Iterator[Finding]:
-    ids = {each.id for each in view.snapshots}
+    ids = {snapshot.id for snapshot in view.snapshots}
     stale = [(snapshot_id, path) for snapshot_id, path in view.statistics if snapshot_id not in ids]
     if stale:
         what = f"{len(stale):,} statistics files are of snapshots the table does not have: nothing reads them"
@@ -130,18 +136,18 @@ def check_stale_statistics(view: TableView) -> Iterator[Finding]:
 
 
 def check_version_hint(view: TableView, path: str, hint: str | None) -> Iterator[Finding]:
-    """Who opens the table by its folder, without a catalog, goes by the hint."""
+    """A version hint that does not match the current metadata: readers without a catalog use it."""
     if hint is None:
         return
     name = view.metadata_location.rpartition("/")[2]
-    found = _VERSION.match(name)
-    if found and found[1] == hint.strip():
+    match = _VERSION.match(name)
+    if match and match[1] == hint.strip():
         return
-    what = f"the version hint says {hint.strip()[:20]!r}, the table's metadata is {name}: who opens it by its folder may read an older state"
+    what = f"the version hint says {hint.strip()[:20]!r}, the table's metadata is {name}: readers that open it by its folder may read an older state"
     repair = (
-        "the next commit writes it anew"
-        if found
-        else "remove the hint if nobody opens the table by its folder any more"
+        "the next commit writes it again"
+        if match
+        else "remove the hint if no reader opens the table by its folder any more"
     )
     yield Finding(Fault.VERSION_HINT, Severity.NOTE, what, repair, paths=(path,))
 

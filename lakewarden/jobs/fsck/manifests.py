@@ -1,6 +1,6 @@
-"""fsck on lists, manifests and the files they name: what is missing, cut short, contradictory or named twice. Pure.
+"""fsck checks on manifest lists, manifests and their files: missing, truncated, contradictory or named twice. Pure.
 
-What was read (a survey) and what is there (a presence) come in; findings go out, each with the snapshots it hurts.
+Input: the metadata that was read (`Survey`) and the files that exist (`Presence`). Output: findings with the affected snapshots.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lakewarden.tables.reachability import contains
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the checks go by. `known` are files our own state tells something of, by their number."""
+    """The input of the checks. `known` are the trash records of files, by file number."""
 
     view: TableView
     survey: Survey
@@ -38,7 +38,7 @@ class Evidence:
 
 
 def check_metadata(evidence: Evidence) -> Iterator[Finding]:
-    """The table's own files: the log of earlier metadata files, manifest lists, manifests, statistics."""
+    """Checks metadata files: the log of earlier metadata files, manifest lists, manifests, statistics."""
     yield from _check_log(evidence)
     yield from check_log_bound(evidence.view)
     yield from _check_broken(evidence)
@@ -52,7 +52,7 @@ def check_metadata(evidence: Evidence) -> Iterator[Finding]:
 
 
 def check_files(evidence: Evidence) -> Iterator[Finding]:
-    """Data files, delete files and deletion vectors that snapshots name."""
+    """Checks data files, delete files and deletion vectors that snapshots name."""
     yield from _check_absent(evidence)
     yield from _check_sizes(evidence)
     yield from _check_repeated(evidence)
@@ -68,18 +68,18 @@ def _check_log(evidence: Evidence) -> Iterator[Finding]:
     for paths, fault in ((absent, "are gone"), (empty, "are empty")):
         if paths:
             what = f"{len(paths):,} of {len(view.metadata_log):,} earlier metadata files that the log names {fault}"
-            repair = "no read needs them; a rollback by metadata file does. " + BACKUP
+            repair = "only a rollback to an earlier metadata file needs them, reads do not. " + BACKUP
             yield Finding(
                 Fault.MISSING_METADATA, Severity.WARNING, what, repair, len(paths), tuple(paths[:NAMED])
             )
 
 
-# Iceberg keeps so many earlier metadata files in the log unless told otherwise; several times that is a mistake.
+# Iceberg's default number of earlier metadata files in the log. Several times as many are a mistake.
 _LOG_DEFAULT, _LOG_MOST = 100, 300
 
 
 def check_log_bound(view: TableView) -> Iterator[Finding]:
-    """Iceberg's own log of metadata files: every commit writes it anew, and what leaves it has to be deleted by someone."""
+    """An unbounded metadata log in Iceberg: every commit rewrites it, and files that drop out of it must be deleted."""
     if view.format != "iceberg":
         return
     most = _whole(view.properties.get("write.metadata.previous-versions-max"), _LOG_DEFAULT)
@@ -91,22 +91,22 @@ def check_log_bound(view: TableView) -> Iterator[Finding]:
     if most > _LOG_MOST or entries > _LOG_MOST:
         what = f"the log of earlier metadata files has {entries:,} entries and may have {most:,}: every commit writes them all"
     elif entries >= most and not deletes:
-        what = f"the log of earlier metadata files is full ({entries:,}): every commit leaves a metadata file behind that nothing names"
+        what = f"the log of earlier metadata files is full ({entries:,}): every commit leaves a metadata file behind that no metadata names"
     else:
         return
-    repair = f"ALTER TABLE {view.ref} SET TBLPROPERTIES ({bounded}); what lies there already goes by sweep"
+    repair = f"ALTER TABLE {view.ref} SET TBLPROPERTIES ({bounded}); sweep trashes the existing ones"
     yield Finding(Fault.UNBOUNDED_LOG, Severity.NOTE, what, repair, max(entries, 1))
 
 
 def _whole(text: str | None, default: int) -> int:
     try:
         return default if text is None else int(text)
-    except ValueError:  # Iceberg would not take it either
+    except ValueError:  # Iceberg does not accept such a value either
         return default
 
 
 def _check_broken(evidence: Evidence) -> Iterator[Finding]:
-    """Lists and manifests that cannot be read, and those that were read but are gone by now; alike ones together."""
+    """Lists and manifests that cannot be read or have disappeared since. Equal problems form one finding."""
     groups: dict[tuple[Fault, str, str], list[str]] = defaultdict(list)
     for each in _broken(evidence):
         fault = _fault(evidence, each)
@@ -127,15 +127,15 @@ def _check_broken(evidence: Evidence) -> Iterator[Finding]:
 
 def _broken(evidence: Evidence) -> Iterator[Broken]:
     yield from evidence.survey.broken
-    told = {each.path for each in evidence.survey.broken}
+    unreadable = {each.path for each in evidence.survey.broken}
     gone = set(evidence.presence.absent.tolist())
     lists = dict.fromkeys(path for root in evidence.survey.lists.roots for path in root.lists)
     for path, number in zip(lists, hashes(list(lists)).tolist(), strict=True):
-        if number in gone and path not in told:
+        if number in gone and path not in unreadable:
             yield Broken("manifest list", path, "no such file")
     manifests = evidence.survey.manifests
     for path, number in zip(manifests.paths.to_pylist(), manifests.numbers.tolist(), strict=True):
-        if number in gone and path not in told:
+        if number in gone and path not in unreadable:
             yield Broken("manifest", path, "no such file")
 
 
@@ -159,13 +159,13 @@ def _naming(survey: Survey, kind: str, paths: Sequence[str]) -> tuple[Root, ...]
 
 def _repair_metadata(evidence: Evidence, roots: Sequence[Root]) -> str:
     if evidence.current not in roots:
-        return f"{BACKUP}; until then expire, sweep and purge refuse this table, because what it needs is not known"
+        return f"{BACKUP}; until then expire, sweep and purge refuse this table, because the files it needs are unknown"
     view, survey = evidence.view, evidence.survey
-    whole = (each.id for each in reversed(view.snapshots) if survey.is_whole(survey.own(each.id)))
+    whole = (snapshot.id for snapshot in reversed(view.snapshots) if survey.is_whole(survey.own(snapshot.id)))
     newest = next(whole, None)
     if newest is None:
-        return f"{BACKUP}; no snapshot of the table is whole without it"
-    return f"{BACKUP}; without it the newest snapshot that is whole is {newest}: {roll_back(view, newest)}"
+        return f"{BACKUP}; no snapshot of the table is complete without it"
+    return f"{BACKUP}; without it the newest complete snapshot is {newest}: {roll_back(view, newest)}"
 
 
 def _check_lost(evidence: Evidence) -> Iterator[Finding]:
@@ -174,22 +174,22 @@ def _check_lost(evidence: Evidence) -> Iterator[Finding]:
             case "current" | "branch":
                 fault = Fault.BROKEN_CURRENT if each.kind == "current" else Fault.BROKEN_REF
                 severity = Severity.ERROR
-                repair = f"{BACKUP}; if it is lost, take the file that leads there away: readers then find the newest there is"
+                repair = f"{BACKUP}; if it is lost, remove the hint file that names it: readers then find the newest existing snapshot"
             case "schema":
                 fault, severity = Fault.MISSING_METADATA, Severity.ERROR
                 repair = BACKUP
             case "gap":
                 fault, severity = Fault.MISSING_METADATA, Severity.WARNING
-                repair = f"nothing to do where an expiry stopped half way; else {BACKUP}"
+                repair = f"nothing to do if an expiry stopped half way; otherwise {BACKUP}"
             case unknown:
                 assert_never(unknown)
         yield Finding(fault, severity, each.what, repair, paths=(each.path,))
 
 
 def _check_consumers(evidence: Evidence) -> Iterator[Finding]:
-    """A consumer goes on where it stopped: at a snapshot that is there, or at its changelog, or at the next to come.
+    """Consumers whose next snapshot is missing. It must be an existing snapshot, its changelog, or the next one to come.
 
-    That of a colder tier reads nothing: it is there so that nobody's expiry goes past it.
+    The consumer of a cold table reads nothing: it only stops every expiry.
     """
     if cold_source(evidence.view.properties):
         return
@@ -197,8 +197,8 @@ def _check_consumers(evidence: Evidence) -> Iterator[Finding]:
     ids = {root.snapshot_id for root in roots if not root.copy or root.copy_kind == "changelog"}
     for ref in evidence.view.refs:
         if ref.kind == "consumer" and ids and ref.snapshot_id not in ids and ref.snapshot_id < max(ids):
-            what = f"consumer {ref.name} reads snapshot {ref.snapshot_id} next, which the table does not have any more: it cannot go on"
-            repair = f"reset it to a snapshot that is there, or drop it: `CALL sys.reset_consumer(table => '{_short(evidence.view)}', consumerId => '{ref.name}', …)`"
+            what = f"consumer {ref.name} reads snapshot {ref.snapshot_id} next, which the table no longer has: it cannot continue"
+            repair = f"reset it to an existing snapshot, or drop it: `CALL sys.reset_consumer(table => '{_short(evidence.view)}', consumerId => '{ref.name}', …)`"
             yield Finding(Fault.BROKEN_REF, Severity.ERROR, what, repair, snapshot_ids=(ref.snapshot_id,))
 
 
@@ -207,43 +207,43 @@ def _check_unread(evidence: Evidence) -> Iterator[Finding]:
         yield not_checked(each)
     unsure = evidence.survey.unsure()
     if unsure:
-        what = f"which files of {_counted(len(unsure), 'snapshot')} are live: what cannot be read may delete what the rest adds"
+        what = f"which files of {_counted(len(unsure), 'snapshot')} are live: an unreadable manifest may delete files that others add"
         yield not_checked(what, "repair the metadata first")
 
 
 def _check_totals(evidence: Evidence) -> Iterator[Finding]:
-    """A list that was cut short at the end of a block reads as a shorter one; the snapshot knows how many files it has."""
+    """A list truncated at the end of a block looks complete. The file counts in the snapshot's summary reveal it."""
     view, survey = evidence.view, evidence.survey
     head = view.snapshot(view.current_snapshot_id) if view.current_snapshot_id is not None else None
     root = evidence.current
     if head is None or root is None or not survey.is_whole(root):
         return
     counts = survey.counts(root)
-    found = {"data": counts[DATA], "delete": sum(counts[kind] for kind in DELETES)}
-    for name, number in found.items():
-        told = head.summary.get(f"total-{name}-files", "")
-        if told.isdigit() and number < int(told):
-            what = f"snapshot {head.id} says it has {int(told):,} {name} files, its manifests name {number:,}: its manifest list may be cut short"
+    counted = {"data": counts[DATA], "delete": sum(counts[kind] for kind in DELETES)}
+    for name, number in counted.items():
+        stated = head.summary.get(f"total-{name}-files", "")
+        if stated.isdigit() and number < int(stated):
+            what = f"snapshot {head.id} says it has {int(stated):,} {name} files, its manifests name {number:,}: its manifest list may be cut short"
             yield Finding(
                 Fault.SHORT_LIST,
                 Severity.WARNING,
                 what,
-                f"compare {head.manifest_list} with a backup; some writers miscount in summaries, then the rows are all there",
+                f"compare {head.manifest_list} with a backup; some writers write wrong counts into summaries; then no rows are missing",
                 paths=(head.manifest_list,),
                 snapshot_ids=(head.id,),
             )
 
 
 def _check_records(evidence: Evidence) -> Iterator[Finding]:
-    """A manifest that adds files or one that deletes some is missing from a list, or is another than it was."""
+    """Snapshots whose row count differs from their manifests: a list lacks a manifest, or a manifest was replaced."""
     survey = evidence.survey
-    told = [each for each in survey.lists.roots if each.records is not None and survey.is_whole(each)]
-    wrong = [each for each in told if survey.records(each) != each.records]
+    checkable = [root for root in survey.lists.roots if root.records is not None and survey.is_whole(root)]
+    wrong = [each for each in checkable if survey.records(each) != each.records]
     if wrong:
         first = wrong[-1]
-        rows = f"the newest says {first.records:,} rows, its manifests add up to {survey.records(first):,}"
-        what = f"{_counted(len(wrong), 'snapshot')} with another number of rows than the manifests have ({rows}); {needed_by(evidence.view, wrong)}"
-        repair = "compare its manifest lists with a backup; where a writer miscounted, the rows are all there"
+        rows = f"the newest states {first.records:,} rows, its manifests add up to {survey.records(first):,}"
+        what = f"{_counted(len(wrong), 'snapshot')} with a different row count than their manifests ({rows}); {needed_by(evidence.view, wrong)}"
+        repair = "compare its manifest lists with a backup; if a writer counted wrongly, no rows are missing"
         paths = first.lists
         yield Finding(Fault.SHORT_LIST, Severity.WARNING, what, repair, len(wrong), paths, ids_of(wrong))
 
@@ -255,7 +255,7 @@ def _check_manifest_counts(evidence: Evidence) -> Iterator[Finding]:
     )
     for each in wrong.tolist():
         roots = survey.lists.naming(np.array([each]))
-        what = f"a manifest names {manifests.found[each]:,} live files, its list says {manifests.live[each]:,}; {needed_by(evidence.view, roots)}"
+        what = f"a manifest names {manifests.found[each]:,} live files, its list states {manifests.live[each]:,}; {needed_by(evidence.view, roots)}"
         yield Finding(
             Fault.MISCOUNTED_MANIFEST,
             Severity.ERROR,
@@ -267,13 +267,15 @@ def _check_manifest_counts(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _check_statistics(evidence: Evidence) -> Iterator[Finding]:
-    presence, told = evidence.presence, evidence.view.statistics
-    named = [*(path for _, path in told), *evidence.survey.statistics]
+    presence, statistics_files = evidence.presence, evidence.view.statistics
+    named = [*(path for _, path in statistics_files), *evidence.survey.statistics]
     paths = _of(presence, named, presence.absent.tolist())
     if paths:
-        ids = tuple(snapshot_id for snapshot_id, path in told if path in paths)
+        ids = tuple(snapshot_id for snapshot_id, path in statistics_files if path in paths)
         what = f"{_counted(len(paths), 'statistics file')} that the metadata names cannot be found"
-        repair = f"queries lose them for planning, no rows; make them anew: {statistics(evidence.view)}"
+        repair = (
+            f"query planning lacks them, no rows are missing; compute them again: {statistics(evidence.view)}"
+        )
         yield Finding(
             Fault.MISSING_STATISTICS,
             Severity.WARNING,
@@ -289,7 +291,7 @@ def _check_statistics(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _check_absent(evidence: Evidence) -> Iterator[Finding]:
-    """Grouped by whether the current snapshot needs them, and by what is known about where they went."""
+    """Missing files, grouped by whether the current snapshot needs them, and by their trash record."""
     numbers = evidence.presence.among(np.unique(evidence.survey.files.numbers))
     groups: dict[tuple[bool, str], list[int]] = defaultdict(list)
     current = evidence.survey.needed_by(evidence.current, numbers)
@@ -311,30 +313,30 @@ def _check_sizes(evidence: Evidence) -> Iterator[Finding]:
             continue
         roots = evidence.survey.needing(np.array(members, dtype=np.uint64))
         first = members[0]
-        told = int(evidence.survey.files.sizes[evidence.survey.files.numbers == first][0])
-        sizes = f"the first has {evidence.presence.odd[first]:,} bytes, the metadata says {told:,}"
-        what = f"{_kinds(evidence.survey, members)} with another size than the metadata's, cut off or overwritten ({sizes}); {needed_by(evidence.view, roots)}"
+        stated = int(evidence.survey.files.sizes[evidence.survey.files.numbers == first][0])
+        sizes = f"the first has {evidence.presence.odd[first]:,} bytes, the metadata says {stated:,}"
+        what = f"{_kinds(evidence.survey, members)} with a different size than in the metadata, truncated or overwritten ({sizes}); {needed_by(evidence.view, roots)}"
         yield _about_files(Fault.WRONG_SIZE, evidence, members, what, roots)
 
 
 def _about_files(
     fault: Fault, evidence: Evidence, members: Sequence[int], what: str, roots: tuple[Root, ...]
 ) -> Finding:
-    paths = tuple(evidence.presence.paths[each] for each in members[:NAMED])
+    paths = tuple(evidence.presence.paths[member] for member in members[:NAMED])
     repair = _repair_files(evidence.view, roots)
     return Finding(fault, Severity.ERROR, what, repair, len(members), paths, ids_of(roots))
 
 
 def _repair_files(view: TableView, roots: Sequence[Root]) -> str:
-    ids = {each.snapshot_id for each in roots if not each.copy}
+    ids = {root.snapshot_id for root in roots if not root.copy}
     on_branch = any(ref.kind == "branch" and ref.snapshot_id in ids and not ref.has_copy for ref in view.refs)
-    if on_branch or view.current_snapshot_id in ids or any(each.copy_kind == "branch" for each in roots):
+    if on_branch or view.current_snapshot_id in ids or any(root.copy_kind == "branch" for root in roots):
         return f"{BACKUP}; if it is lost, so are its rows: {drop_files(view)}"
     return f"{BACKUP}; or {expire_or_drop(view, roots)}"
 
 
 def went(file: TrashedFile | None) -> str:
-    """What our state knows of a file that is not there."""
+    """What the trash records say about a missing file."""
     if file is None:
         return ""
     verdict, at = file.verdict, f" at {file.ended_at:%Y-%m-%d %H:%M} UTC" if file.ended_at else ""
@@ -345,25 +347,25 @@ def went(file: TrashedFile | None) -> str:
         case FileState.MISSING:
             return f"; {trashed}, run {file.run_id} found it gone{at}"
         case FileState.RESTORED:
-            return f"; {trashed}, then {file.note or 'restored'}{at}: it went afterwards, and no run of ours deleted it"
+            return f"; {trashed}, then {file.note or 'restored'}{at}: it disappeared afterwards, and no Lakewarden run deleted it"
         case _:
-            return f"; {trashed}, but no run of ours deleted it"
+            return f"; {trashed}, but no Lakewarden run deleted it"
 
 
 def _check_repeated(evidence: Evidence) -> Iterator[Finding]:
-    """Rows that a reader sees twice."""
+    """Files that one snapshot names twice: readers see their rows twice."""
     view, survey = evidence.view, evidence.survey
-    for found, fault, noun, paths_of in (
+    for repeated, fault, noun, paths_of in (
         (survey.listed_twice(), Fault.REPEATED_MANIFEST, "manifest", survey.manifests.paths.take),
         (survey.named_twice(), Fault.REPEATED_FILE, "file", survey.spell),
     ):
-        if not found:
+        if not repeated:
             continue
-        members = np.unique(np.concatenate(list(found.values())))
+        members = np.unique(np.concatenate(list(repeated.values())))
         paths = tuple(
             paths_of(pa.array(members) if noun == "manifest" else members[:NAMED]).to_pylist()[:NAMED]
         )
-        roots = tuple(found)
+        roots = tuple(repeated)
         what = f"{_counted(len(members), noun)} named twice in one snapshot: their rows are read twice; {needed_by(view, roots)}"
         yield Finding(fault, Severity.ERROR, what, name_once(view), len(members), paths, ids_of(roots))
 
@@ -372,15 +374,15 @@ def _check_repeated(evidence: Evidence) -> Iterator[Finding]:
 
 
 def needed_by(view: TableView, roots: Sequence[Root]) -> str:
-    """Who is hurt, the current snapshot first."""
+    """The snapshots that need these files, the current one first."""
     if not roots:
         return "no snapshot needs it"
-    hurt, heads = {each.snapshot_id for each in roots if not each.copy}, []
+    hurt, heads = {root.snapshot_id for root in roots if not root.copy}, []
     if view.current_snapshot_id in hurt:
         heads.append(f"the current snapshot {view.current_snapshot_id}")
     refs = [ref for ref in view.refs if not ref.has_copy]
     heads += [f"{ref.kind} {ref.name}" for ref in refs if ref.name != "main" and ref.snapshot_id in hurt]
-    heads += dict.fromkeys(each.copy for each in roots if each.copy)
+    heads += dict.fromkeys(root.copy for root in roots if root.copy)
     named = {view.current_snapshot_id, *(ref.snapshot_id for ref in refs)}
     older = len(hurt - named)
     if older:
@@ -391,25 +393,23 @@ def needed_by(view: TableView, roots: Sequence[Root]) -> str:
 
 
 def ids_of(roots: Sequence[Root]) -> tuple[int, ...]:
-    """Of the table's own history, as many as a finding names."""
-    return tuple(each.snapshot_id for each in roots if not each.copy)[:NAMED]
+    """Snapshot ids in the table's own history, at most as many as a finding names."""
+    return tuple(root.snapshot_id for root in roots if not root.copy)[:NAMED]
 
 
-def not_checked(
-    what: str, repair: str = "what it names was not checked, nor which files are orphans"
-) -> Finding:
+def not_checked(what: str, repair: str = "the files it names and the orphans were not checked") -> Finding:
     return Finding(Fault.NOT_CHECKED, Severity.NOTE, f"not checked: {what}", repair)
 
 
 def _of(presence: Presence, paths: Iterable[str], numbers: Iterable[int]) -> list[str]:
-    """Of these paths, those whose numbers are among the given ones."""
-    wanted, chosen = set(numbers), list(paths)
-    found = zip(chosen, hashes(pa.array(chosen, pa.string())).tolist(), strict=True)
-    return [path for path, number in found if number in wanted]
+    """The paths whose numbers are among the given ones."""
+    selected, chosen = set(numbers), list(paths)
+    numbered = zip(chosen, hashes(pa.array(chosen, pa.string())).tolist(), strict=True)
+    return [path for path, number in numbered if number in selected]
 
 
 def _kinds(survey: Survey, members: Sequence[int]) -> str:
-    """`3 data files and 1 deletion vector`: how often each kind names them."""
+    """The counts by kind, as in `3 data files and 1 deletion vector`."""
     rows = contains(np.array(members, dtype=np.uint64), survey.files.numbers)
     parts = []
     for kind, word in enumerate(KINDS):

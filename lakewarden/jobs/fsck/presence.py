@@ -1,4 +1,4 @@
-"""Whether the files a table names are there: one listing of its folders, and a question for each file it does not tell of."""
+"""Checks whether the files that a table names exist: lists its folders once, and stats every file outside of them."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from lakewarden.storage.objects import LISTING, Objects
 from lakewarden.tables.metadata_walk import Survey
 from lakewarden.tables.reachability import contains
 
-# Files outside of the table's folders are asked for one by one, so many at once.
+# The batch size for stats of files outside of the table's folders.
 _ASKED_AT_ONCE = 1_000
-# A folder that only the table's writer names may hold anything: its listing ends after this many files more than the table has.
+# A folder that only a table property names may contain anything: its listing stops after this many surplus files.
 _STRANGERS = 10_000
 _UNKNOWN = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Every file the table names, once: sorted hashes, and sizes (-1: not told). `metadata` spells those no manifest names."""
+    """All files that the table names, each once: sorted hashes, sizes (-1: unknown). `metadata` are paths in no manifest."""
 
     numbers: Any
     sizes: Any
@@ -33,9 +33,9 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """What was looked for. `absent` is sorted; `odd` has the size found where it is another than the metadata tells.
+    """The result. `absent` are sorted numbers of missing files; `odd` has the real size of files with a wrong size.
 
-    `unnamed` are files of the table's own folders that it does not name.
+    `unnamed` are files in the table's own folders that it does not name.
     """
 
     absent: Any
@@ -46,12 +46,12 @@ class Presence:
     unnamed: pa.Table
 
     def among(self, numbers: Any) -> Any:
-        """Those of the absent files whose numbers are among these sorted ones."""
+        """The missing files among these sorted numbers."""
         return self.absent[contains(numbers, self.absent)]
 
 
 def wanted(view: TableView, survey: Survey) -> Wanted:
-    """Where metadata tells two sizes of one file, the first counts."""
+    """All files to look for. If the metadata has two sizes of one file, the first counts."""
     own = list(own_files(view, survey))
     numbers = hashes(pa.array(own, pa.string()))
     manifests = survey.manifests
@@ -64,7 +64,7 @@ def wanted(view: TableView, survey: Survey) -> Wanted:
 
 
 def own_files(view: TableView, survey: Survey) -> Iterable[str]:
-    """Files that the table's metadata file names itself, and that one."""
+    """The metadata file and all files that it names directly."""
     yield view.metadata_location
     yield from view.metadata_log
     yield from dict.fromkeys(path for root in survey.lists.roots for path in root.lists)
@@ -79,9 +79,10 @@ def look_for(
     wanted: Wanted,
     spell: Callable[[Any], pa.Array],
 ) -> Presence:
-    """The table's own folders are listed whole. Those that only its writer names are listed for the table's files alone.
+    """Look for all files. The table's own folders are listed completely. In folders that only a table property names, only
+    the table's files are looked for.
 
-    `spell` gives paths to numbers of files that manifests name.
+    `spell` returns the paths of file numbers from manifests.
     """
     looking = _Looking(wanted)
     for folder in own:
@@ -99,7 +100,7 @@ def look_for(
 
 @dataclass
 class _Looking:
-    """A search under way: a bit for each file, paths only of those something is wrong with."""
+    """A running search. It keeps one bit per file, and paths only of files with a problem."""
 
     wanted: Wanted
     seen: Any = None
@@ -114,7 +115,7 @@ class _Looking:
         self.seen = np.zeros(len(self.wanted.numbers), dtype=bool)
 
     def saw(self, batch: pa.RecordBatch, *, unnamed: bool) -> None:
-        """Files of a listing. With `unnamed` those are kept that the table does not name."""
+        """Process files of a listing. With `unnamed`, files that the table does not name are kept."""
         numbers = hashes(batch.column("path"))
         named = contains(self.wanted.numbers, numbers)
         self.listed += batch.num_rows
@@ -127,29 +128,29 @@ class _Looking:
 
     def _mark(self, places: Any, sizes: Any, paths: pa.Array) -> None:
         self.seen[places] = True
-        told = self.wanted.sizes[places]
-        wrong = np.flatnonzero(((told != _UNKNOWN) & (told != sizes)) | (sizes == 0))
+        stated = self.wanted.sizes[places]
+        wrong = np.flatnonzero(((stated != _UNKNOWN) & (stated != sizes)) | (sizes == 0))
         for row in wrong.tolist():
             number, size = int(self.wanted.numbers[places[row]]), int(sizes[row])
             self.paths[number] = paths[row].as_py()
-            if told[row] not in (_UNKNOWN, size):
+            if stated[row] not in (_UNKNOWN, size):
                 self.odd[number] = size
             else:
                 self.empty.add(number)
 
     def ask(self, objects: Objects, spell: Callable[[Any], pa.Array]) -> None:
-        """What was not listed lies elsewhere, or is not there."""
+        """Stat the files that no listing contained: they are elsewhere or missing."""
         numbers = self.wanted.numbers[~self.seen]
-        own = [self.wanted.metadata[each] for each in numbers.tolist() if each in self.wanted.metadata]
+        own = [self.wanted.metadata[number] for number in numbers.tolist() if number in self.wanted.metadata]
         paths = pa.concat_arrays([pa.array(own, pa.string()), spell(numbers)])
         for start in range(0, len(paths), _ASKED_AT_ONCE):
             self._ask(objects, paths[start : start + _ASKED_AT_ONCE])
 
     def _ask(self, objects: Objects, paths: pa.Array) -> None:
         stats = objects.stat(paths.to_pylist())
-        there = np.array([each is not None for each in stats], dtype=bool)
+        there = np.array([stat is not None for stat in stats], dtype=bool)
         numbers = hashes(paths)
-        sizes = np.array([each.size for each in stats if each is not None], dtype=np.int64)
+        sizes = np.array([stat.size for stat in stats if stat is not None], dtype=np.int64)
         places = np.searchsorted(self.wanted.numbers, numbers[there])
         self._mark(places, sizes, paths.filter(pa.array(there)))
         gone = numbers[~there].tolist()

@@ -1,4 +1,4 @@
-"""What to do about a finding, in the words of the table's own format. Nothing here does it."""
+"""Repair instructions for findings, as commands of the table's format. Lakewarden does not run them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from lakewarden.jobs.fsck.findings import NAMED
 from lakewarden.model.table import TableView
 from lakewarden.tables.metadata_walk import Root
 
-BACKUP = "bring it back from a backup, or from an older version of the object where the bucket keeps them"
+BACKUP = "restore it from a backup, or from an older object version if the bucket has versioning"
 
 
 def roll_back(view: TableView, snapshot_id: int) -> str:
-    """How to make an earlier snapshot the current one."""
+    """How to make an earlier snapshot current again."""
     if _is_paimon(view):
         call = f"`CALL sys.rollback(table => '{_short(view)}', snapshot => {snapshot_id})`"
         return f"{call}, which deletes the newer ones; their files stay until a sweep"
@@ -20,19 +20,19 @@ def roll_back(view: TableView, snapshot_id: int) -> str:
 
 
 def drop_files(view: TableView) -> str:
-    """How a file that is lost leaves the table."""
+    """How to remove a lost file from the table."""
     if _is_paimon(view):
         call = f"`CALL sys.remove_unexisting_files(table => '{_short(view)}')`"
-        return f"{call} drops those that are not there, so that the rest can be read"
+        return f"{call} removes missing files, so that the rest can be read"
     return "`table.newDelete().deleteFile(path).commit()` drops it, so that the rest can be read"
 
 
 def expire_or_drop(view: TableView, roots: Sequence[Root]) -> str:
-    """How everything that needs a lost file leaves the table, where the current snapshot does not need it."""
-    ids = [each.snapshot_id for each in roots if not each.copy]
-    copies = list(dict.fromkeys(each.copy for each in roots if each.copy_kind == "tag"))
+    """How to remove all snapshots and refs that need a lost file, if the current snapshot does not need it."""
+    ids = [root.snapshot_id for root in roots if not root.copy]
+    copies = list(dict.fromkeys(root.copy for root in roots if root.copy_kind == "tag"))
     if not ids and not copies:
-        return f"let it be until {roots[0].copy} expires" if roots else "let it be"
+        return f"wait until {roots[0].copy} expires" if roots else "let it be"
     if any(ref.snapshot_id in ids and not ref.has_copy for ref in view.refs if ref.kind != "consumer"):
         copies.append("the tags that need it")
     drop = f"drop {', '.join(copies[:5])}{' …' if len(copies) > 5 else ''}" if copies else ""
@@ -43,22 +43,22 @@ def expire_or_drop(view: TableView, roots: Sequence[Root]) -> str:
 
 
 def _only(view: TableView, ids: Sequence[int]) -> str:
-    """Where snapshots leave in order, those before them go as well."""
+    """The policy for that expiry. If snapshots expire in order, older ones expire as well."""
     if not view.in_order:
         return f"--set snapshot_ids={','.join(str(each) for each in ids[:NAMED])}"
-    newer = sum(each.id > max(ids) for each in view.snapshots)
+    newer = sum(snapshot.id > max(ids) for snapshot in view.snapshots)
     return f"--set snapshot_retention_hours=0 --set snapshot_min_retained={newer}"
 
 
 def name_once(view: TableView) -> str:
-    """How a file that is named twice is named once."""
+    """How to repair a file that is named twice."""
     if _is_paimon(view):
-        return "write its partition anew with each row once: `INSERT OVERWRITE` the partition with its distinct rows"
-    return "drop and add it again in one transaction: `newDelete().deleteFile(path)` takes every entry of it away, `newAppend().appendFile(…)` adds one"
+        return "rewrite its partition with each row once: `INSERT OVERWRITE` the partition with its distinct rows"
+    return "drop and add it again in one transaction: `newDelete().deleteFile(path)` removes all its entries, `newAppend().appendFile(…)` adds one"
 
 
 def statistics(view: TableView) -> str:
-    """How statistics are made."""
+    """How to compute statistics."""
     if _is_paimon(view):
         return f"`ANALYZE TABLE {_short(view)} COMPUTE STATISTICS`"
     return f"`CALL {view.ref.catalog}.system.compute_table_stats('{_short(view)}')`"

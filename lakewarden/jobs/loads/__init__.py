@@ -1,1 +1,1 @@
-"""Staged loads: files that others wrote, and how they become part of a table."""
+"""Staged loads: files of other tools that are adopted into a table."""

@@ -1,12 +1,12 @@
-"""Staged loads: files wait outside the table, held; then all of them become part of it in one snapshot, or none does.
+"""Adopts or fails staged loads. The files wait outside of the table and are held; one snapshot then adds all or none.
 
-Where a process stops while adopting:
+If the process stops during an adoption:
 
     before ADOPTING          nothing happened; the load is open
-    between it and ADOPTED   the table tells, by the load's id in the snapshot's summary; asked before anything else
+    between it and ADOPTED   the table decides: the snapshot's summary has the load's id; this is checked first
     after ADOPTED            the load is adopted
 
-Adopting again is always safe, because no commit brings in a file twice. Failing waits until it is sure that no commit comes.
+Adopting again is always safe, because no commit adds a file twice. Failing a load waits until no commit can arrive any more.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from lakewarden.tables.interface import Adoption, TableFormat
 JOB = "adopt"
 CAUSE = "failed-load"
 OPERATION = "append"
-# Of a table's newest runs, how many are looked through for earlier tries.
+# How many of a table's newest runs are searched for earlier attempts.
 _LOOK_BACK = 10_000
 
 
@@ -66,15 +66,15 @@ class Adopting:
         load, owner = self._settled(load_id)
         view = self.format_for(TableRef.parse(load.table)).view(TableRef.parse(load.table))
         with driving(new_run_id(clock.now())) as run_id:
-            wanted = distinct([*load.paths, *absolute(paths)])
-            run = self._start(run_id, load, wanted, view, owner, trigger)
+            all_paths = distinct([*load.paths, *absolute(paths)])
+            run = self._start(run_id, load, all_paths, view, owner, trigger)
             with beating(self.journal, run_id, owner):
-                return self._finish(run, owner, self._adopting(run, owner, load, wanted, view))
+                return self._finish(run, owner, self._adopting(run, owner, load, all_paths, view))
 
     def _adopting(
         self, run: Run, owner: Owner, load: Load, paths: tuple[str, ...], view: TableView
     ) -> Outcome:
-        """A run that ends in an exception is closed with it, unless its commit was begun: then the table is asked next time."""
+        """Closes the run if an exception ends it, unless its commit was started: then the next call reads the outcome from the table."""
         try:
             if load.state is LoadState.ADOPTED:
                 return Outcome(RunState.NOTHING_TO_DO, _already(load))
@@ -105,7 +105,7 @@ class Adopting:
         writer = format_.writer(RunGuard.of(run.id, owner, policy, self.journal))
         adoption = format_.loads().check_adoption(view.ref, paths)
         self._refuse_wrong_bounds(view, paths, format_.write_properties(view.ref), run.id)
-        # Only now: a path that cannot be adopted does not become one of the load's.
+        # Only now, so that a path that cannot be adopted does not become part of the load.
         if not self.loads.claim(load, run.id, paths):
             raise _meanwhile("adopt", load)
         summary = _summary(run, load, adoption, view, policy)
@@ -119,7 +119,7 @@ class Adopting:
     def _refuse_wrong_bounds(
         self, view: TableView, paths: Sequence[str], io: Mapping[str, str], run_id: str
     ) -> None:
-        """Footers become the table's bounds, and tell the partition. Files of unknown writers are decoded for that."""
+        """Raises for wrong statistics in footers: they become the table's bounds and decide the partition. Decodes unknown writers' files."""
         unknown = of_unknown_writers(paths, io)
         if not unknown:
             return
@@ -141,38 +141,38 @@ class Adopting:
             raise _refused(
                 "adopt",
                 load,
-                "its time is over and nothing held its files since",
+                "it has expired, and nothing has held its files since",
                 "begin a new load with the same paths",
             )
         if load.table_uuid and load.table_uuid != view.uuid:
             raise _refused(
                 "adopt",
                 load,
-                f"{load.table} was dropped and made anew since",
+                f"{load.table} was dropped and created again since",
                 "begin a new load for the new table",
             )
         if any(_expired_since(view, tried) for tried in self._tried(load)):
             raise _refused(
                 "adopt",
                 load,
-                "an earlier try may have committed, and its snapshot may have expired since",
-                "look in the table for its rows; if they are not there, begin a new load with the same paths",
+                "an earlier attempt may have committed, and its snapshot may have expired since",
+                "search the table for its rows; if they are missing, begin a new load with the same paths",
             )
         if not paths:
             raise UsageError(reason=f"adopt {load.id}: it names no files", hint="name them with --path")
         for path in paths:
             if (own := own_name(path, view.location)) is not None:
-                reason, hint = f"{path} goes through a link, and is {own}", "begin a load that names it so"
+                reason, hint = f"{path} is a symlink to {own}", "begin a load with that path"
                 raise _refused("adopt", load, reason, hint)
         trashed = _trashed_among(self.state, view.uuid, paths)
         if trashed:
-            hint = f"bring it back first: `lakewarden restore {load.table} {trashed}`"
+            hint = f"restore it first: `lakewarden restore {load.table} {trashed}`"
             raise _refused("adopt", load, f"{trashed} is in the trash", hint)
 
     # ------------------------------------------------------------ failing
 
     def fail(self, load_id: str) -> Load:
-        """Its registered files are in the trash, never what a listing shows. Again after a crash, it finishes what was begun."""
+        """Put the registered files into the trash, never files from a listing. After a crash, a second call finishes the work."""
         load, _ = self._settled(load_id)
         if load.state is LoadState.ADOPTED:
             hint = "its files are part of the table; delete the rows instead"
@@ -192,10 +192,10 @@ class Adopting:
             )
         format_ = self.format_for(table)
         view = format_.view(table)
-        # Someone may have made some of them part of the table in another way: those are nobody's to trash.
+        # Another commit may have added some of the files to the table: these must not be trashed.
         live = set(format_.loads().live_among(table, load.paths)) if load.paths else set()
         self._trash(load, [path for path in load.paths if path not in live], view)
-        # A crash before this line leaves a verdict that counts for nothing, and an open load.
+        # A crash before this line leaves a deletion batch that is not effective, and an open load.
         if not self.loads.end(load, LoadState.FAILED, now):
             raise _meanwhile("fail", load)
 
@@ -219,10 +219,10 @@ class Adopting:
             load.id, load.table, view.uuid, CAUSE, reason, files, detail, clock.now()
         )
 
-    # ------------------------------------------------------------ what was left open
+    # ------------------------------------------------------------ recovery
 
     def _settled(self, load_id: str) -> tuple[Load, Owner]:
-        """The load, after what an earlier adoption of this table left open is settled. Busy while one is alive."""
+        """The load, after the open adoptions of this table are settled. Raises Busy while one is running."""
         load, owner = self._get(load_id), current_owner()
         table = TableRef.parse(load.table)
         format_ = self.format_for(table)
@@ -238,11 +238,11 @@ class Adopting:
         return self._get(load_id), owner
 
     def _ended(self, run: Run, format_: TableFormat, table: TableRef) -> Settled | None:
-        """How an adoption really ended: the table has its snapshot or not. None while it may still come."""
+        """The real outcome of an adoption: the table has its snapshot or not. None while the commit may still arrive."""
         begun = [step.at for step in self.journal.steps(run.id) if step.name == DeletingStep.ADOPTING]
         if not begun:
-            return Settled(RunState.FAILED, "it had not begun to commit")
-        load = self.loads.get(str(run.plan["load"]))  # None: it ended long ago, and is forgotten
+            return Settled(RunState.FAILED, "it had not started to commit")
+        load = self.loads.get(str(run.plan["load"]))  # None: it ended long ago and its record was deleted
         snapshot_id = format_.loads().find_adoption(table, str(run.plan["load"]))
         if snapshot_id is not None:
             if load is not None:
@@ -253,7 +253,7 @@ class Adopting:
         return Settled(RunState.FAILED, "the table does not show its files")
 
     def _tried(self, load: Load) -> list[datetime]:
-        """When commits of this load began that the table does not show, and that are not known to be lost."""
+        """The start times of commits of this load with an unknown outcome."""
         if load.run_id is None:
             return []
         runs = [run for run in self.journal.list(load.table, _LOOK_BACK) if run.plan.get("load") == load.id]
@@ -330,17 +330,17 @@ def _counters(adoption: Adoption) -> dict[str, Any]:
 
 
 def _trashed_among(state: State, table_uuid: str, paths: Sequence[str]) -> str | None:
-    wanted = {normal(path): path for path in paths}
+    by_location = {normal(path): path for path in paths}
     for page in TrashedFiles(state).trashed_paths(table_uuid):
         for path in page.to_pylist():
-            if normal(path) in wanted:
-                return wanted[normal(path)]
+            if normal(path) in by_location:
+                return by_location[normal(path)]
     return None
 
 
 def _expired_since(view: TableView, moment: datetime) -> bool:
-    """Whether the snapshot of a commit that was begun then may be gone again, so that its absence proves nothing."""
-    return bool(view.snapshots) and min(each.committed_at for each in view.snapshots) > moment
+    """Whether a commit started then may already have expired, so that its absence proves nothing."""
+    return bool(view.snapshots) and min(snapshot.committed_at for snapshot in view.snapshots) > moment
 
 
 def _already(load: Load) -> str:

@@ -1,4 +1,4 @@
-"""Beginning a staged load: files are held before they are written. Reads only the state database, so it is quick."""
+"""Begins a staged load: holds the files before they are written. Reads only the state database, so it is fast."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def begin(
     purpose: str,
     ttl: timedelta | None,
 ) -> Load:
-    """Hold these files from now on. Reads only the state database: a writer must not wait for Spark before it writes."""
+    """Hold these files from now on. Reads only the state database, so that a writer need not wait for Spark."""
     if not paths and not prefixes:
         raise UsageError(
             reason=f"begin a load for {table}: it names no files",
-            hint="name them with --path, or where they come with --prefix",
+            hint="name them with --path, or their folder with --prefix",
         )
     for folder in (path for path in paths if path.endswith("/")):
         raise UsageError(
@@ -52,21 +52,21 @@ def begin(
 
 
 def absolute(paths: Iterable[str]) -> list[str]:
-    """As they are, if they say where they are. One that does not would be compared with nothing, and hold nothing."""
-    found = list(paths)
-    for path in found:
+    """The paths unchanged. Raises for a relative path: it would match no file and hold nothing."""
+    given = list(paths)
+    for path in given:
         if not is_absolute(path):
             raise UsageError(
-                reason=f"read path {path!r}: it does not say where it is",
+                reason=f"read path {path!r}: it is relative",
                 hint="write it in full, for example s3://bucket/lake/db/events/data/part-1.parquet",
             )
-    return found
+    return given
 
 
 def own_name(path: str, location: str) -> str | None:
-    """What a file on a disk is called without links, if that is not how it was written. Below the table's location any name is right.
+    """The path of a local file without symlinks, if it differs from the given path. Not for paths below the table's location.
 
-    A listing of the table shows a file under one name. By another the table would not seem to need it, and could have it twice.
+    A listing shows a file under one name. Under another name the table would seem not to need it, or could have it twice.
     """
     if local_path(path) is None or inside(path, location):
         return None
@@ -76,7 +76,7 @@ def own_name(path: str, location: str) -> str | None:
 
 
 def distinct(paths: Iterable[str]) -> tuple[str, ...]:
-    """Each file once, in its first spelling."""
+    """Each file once, in the first spelling that was given."""
     first: dict[str, str] = {}
     for path in paths:
         first.setdefault(normal(path), path)

@@ -1,7 +1,7 @@
-"""When data came in and by whom: from files, by the manifests that name them, to the commits that brought them.
+"""Finds when data was ingested and by whom: from files, through manifests, to the commits that added them.
 
-A file that a rewrite wrote holds rows of earlier commits. As long as the table has the rewrite's parent, manifests say which
-commits the files it removed came with; after that, only what the rewrite itself wrote down: the snapshots it read.
+A file from a rewrite contains rows of earlier commits. While the table has the rewrite's parent, manifests show which commits
+added the removed files. After that, only the rewrite's own record remains: the snapshots it read.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from lakewarden.model.table import TableView
 from lakewarden.policy.filters import wrong_filter
 from lakewarden.tables.interface import TableFormat
 
-# Rewrites of rewrites are followed by manifests so far, a second or so each; further back what they wrote down is told.
+# How many rewrites are followed through manifests (about 1 s each); for older ones their own records are used.
 _BY_MANIFESTS = 30
 
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """`known` finds entries of the table's history by id. Without a view only what was written down is asked."""
+    """Answers questions about one table. `known` finds history entries by id. Without a view, only records are used."""
 
     table: str
     known: Callable[[Collection[int]], Mapping[int, Entry]]
@@ -34,7 +34,7 @@ class Asking:
     view: TableView | None = None
 
     def snapshot(self, snapshot_id: int) -> Ingested:
-        """A commit, and where it is a rewrite, what it was made from."""
+        """A commit and, if it is a rewrite, the commits its data came from."""
         entry = self.known([snapshot_id]).get(snapshot_id)
         if entry is None:
             raise UsageError(
@@ -61,7 +61,7 @@ class Asking:
         return Ingested(self.table, f"file {path}", added, origins, removed)
 
     def rows(self, where: str | None) -> Ingested:
-        """The files of the current snapshot that can hold such rows, counted by the commit that added them."""
+        """The files of the current snapshot that can contain matching rows, counted by the commit that added them."""
         format_, view = self._table()
         head = view.current_snapshot_id
         question = "every row" if where is None else f"rows where {where}"
@@ -77,7 +77,7 @@ class Asking:
             [("path", "count"), ("records", "sum"), ("bytes", "sum")]
         )
         commits = self._counted(counts)
-        origins = self._origins([each.entry for each in commits if each.entry is not None])
+        origins = self._origins([commit.entry for commit in commits if commit.entry is not None])
         return Ingested(self.table, question, commits, origins)
 
     def _table(self) -> tuple[TableFormat, TableView]:
@@ -91,7 +91,7 @@ class Asking:
     def _counted(self, counts: pa.Table) -> tuple[Commit, ...]:
         rows = counts.filter(pc.is_valid(counts["snapshot_id"])).to_pylist()
         known = self.known([row["snapshot_id"] for row in rows])
-        made = [
+        commits = [
             Commit(
                 Node(self.table, row["snapshot_id"]),
                 known.get(row["snapshot_id"]),
@@ -102,33 +102,33 @@ class Asking:
             )
             for row in rows
         ]
-        return tuple(sorted(made, key=_newest_first))
+        return tuple(sorted(commits, key=_newest_first))
 
     def _commits(self, ids: Collection[int]) -> tuple[Commit, ...]:
         known = self.known(ids)
-        made = [Commit(Node(self.table, each), known.get(each), MANIFESTS) for each in ids]
-        return tuple(sorted(made, key=_newest_first))
+        commits = [Commit(Node(self.table, each), known.get(each), MANIFESTS) for each in ids]
+        return tuple(sorted(commits, key=_newest_first))
 
     # ------------------------------------------------------------ behind rewrites
 
     def _origins(self, entries: Collection[Entry]) -> tuple[Commit, ...]:
-        """The commits that data of rewrites first came with, through rewrites of rewrites.
+        """The commits that first added the data of these rewrites, followed through rewrites of rewrites.
 
-        What a rewrite only read is not followed: that snapshot held the rows, but may have written quite others.
+        A snapshot that a rewrite only read is not followed: it contained the rows, but may have written others.
         """
-        waiting = [each for each in entries if rewrites(each)]
-        seen, found = {each.snapshot.id for each in waiting}, list[Commit]()
+        waiting = [entry for entry in entries if rewrites(entry)]
+        seen, origins = {each.snapshot.id for each in waiting}, list[Commit]()
         while waiting:
             for each in self._behind(waiting.pop(), look=len(seen) <= _BY_MANIFESTS):
                 if each.only_read or each.entry is None or not rewrites(each.entry):
-                    found.append(each)
+                    origins.append(each)
                 elif each.node.snapshot_id not in seen:
                     seen.add(each.node.snapshot_id)
                     waiting.append(each.entry)
-        return _once(found)
+        return _once(origins)
 
     def _behind(self, rewrite: Entry, *, look: bool) -> tuple[Commit, ...]:
-        """By the manifests, as long as the table has the snapshot before it; else by what it wrote down itself."""
+        """From the manifests while the table has the parent snapshot; otherwise from the rewrite's own record."""
         format_, view, parent = self.format, self.view, rewrite.snapshot.parent_id
         if (
             not look
@@ -140,7 +140,7 @@ class Asking:
             or view.snapshot(parent) is None
         ):
             return self._recorded(rewrite)
-        removed = [each.path for each in format_.replaced(view.ref, rewrite.snapshot.id).removed.files]
+        removed = [file.path for file in format_.replaced(view.ref, rewrite.snapshot.id).removed.files]
         adders = format_.additions(view, parent)
         chosen = adders.filter(pc.is_in(adders["path"], pa.array(removed, pa.string())))
         return self._commits(set(chosen["snapshot_id"].to_pylist()))
@@ -152,8 +152,8 @@ class Asking:
 
 
 def _once(commits: Collection[Commit]) -> tuple[Commit, ...]:
-    """Each commit once; as one that brought the data where it is known to be."""
-    by_node = {each.node: each for each in sorted(commits, key=lambda each: not each.only_read)}
+    """Each commit once. If it occurs both as a source and as only read, it counts as a source."""
+    by_node = {commit.node: commit for commit in sorted(commits, key=lambda each: not each.only_read)}
     return tuple(sorted(by_node.values(), key=_newest_first))
 
 

@@ -1,1 +1,1 @@
-"""expire-partitions: plan and execute."""
+"""The job expire-partitions."""

@@ -29,7 +29,7 @@ from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
 from lakewarden.tables.interface import Dropped, PartitionSet, TableFormat
 
-# How often others may change the same files before the run gives up.
+# The number of attempts if other commits change the same files.
 _ATTEMPTS = 5
 
 
@@ -39,8 +39,8 @@ def prepare(format_: TableFormat, view: TableView, policy: Policy, now: datetime
         return Prepared(expire_partitions.plan(view, None, policy, now), view, policy)
     if not expire_partitions.by_call(policy):
         refuse_other_clock("expire partitions of", view, now)
-    found = format_.partitions(view, policy.maybe_text("partition_where"))
-    return Prepared(expire_partitions.plan(view, found, policy, now), view, policy, more=found)
+    partitions = format_.partitions(view, policy.maybe_text("partition_where"))
+    return Prepared(expire_partitions.plan(view, partitions, policy, now), view, policy, more=partitions)
 
 
 def execute(prepared: Prepared, context: RunContext) -> Outcome:
@@ -68,15 +68,15 @@ def execute(prepared: Prepared, context: RunContext) -> Outcome:
 
 def _again(prepared: Prepared, first: Plan, context: RunContext) -> Prepared:
     view = context.format.view(prepared.view.ref)
-    made = prepare(context.format, view, prepared.policy, clock.now())
-    return Prepared(expire_partitions.only(made.plan, first), view, prepared.policy, more=made.more)
+    replanned = prepare(context.format, view, prepared.policy, clock.now())
+    return Prepared(expire_partitions.only(replanned.plan, first), view, prepared.policy, more=replanned.more)
 
 
 def _attempt(
     prepared: Prepared, context: RunContext, attempt: int, groups: list[int]
 ) -> CommitResult[Dropped]:
     view, plan = prepared.view, prepared.plan
-    found: PartitionSet = prepared.more
+    partitions: PartitionSet = prepared.more
     summary = _lineage(plan, context, attempt).summary()
     ids = [each.partition_id for each in expire_partitions.drops(plan)]
 
@@ -88,7 +88,7 @@ def _attempt(
     return journaled_commit(
         context,
         intent_of(groups, [], summary),
-        lambda: context.writer.drop_partitions(view.ref, found, ids, summary),
+        lambda: context.writer.drop_partitions(view.ref, partitions, ids, summary),
         lambda dropped: {"groups": groups, "snapshot_id": dropped and dropped.snapshot_id},
         discard=discarded,
     )
@@ -102,8 +102,8 @@ def _lineage(plan: Plan, context: RunContext, attempt: int) -> Lineage:
         policy_hash=plan.policy_hash,
         trigger=context.trigger,
         input_snapshot_ids=[] if base is None else [base],
-        row_count=sum(each.rows for each in drops),
-        bytes_compressed=sum(each.bytes for each in drops),
+        row_count=sum(drop.rows for drop in drops),
+        bytes_compressed=sum(drop.bytes for drop in drops),
         group=str(attempt),
     )
 

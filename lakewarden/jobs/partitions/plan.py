@@ -1,7 +1,7 @@
-"""expire-partitions: which partitions leave the table, and why every other one stays. A pure plan.
+"""Plans expire-partitions: which partitions expire, and why every other one stays. Pure.
 
-A partition goes when its age is over the policy's, counted from the end of the time it names or from its last change; or,
-for one call, because it was asked for by name or by a filter. One whose time cannot be read stays, and is named.
+A partition expires when it is older than the policy allows, counted from the end of its time range or from its last change. A
+single call can also select partitions by name or by a filter. A partition whose time cannot be read stays and is reported.
 """
 
 from __future__ import annotations
@@ -39,33 +39,33 @@ _TIMES = (KeyKind.YEAR, KeyKind.MONTH, KeyKind.DAY, KeyKind.HOUR, KeyKind.MOMENT
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """What becomes of one partition: `goes` because of `reason`, or stays because of it; `kind` is why it stays."""
+    """The decision for one partition: it expires (`goes`) or stays, because of `reason`. `kind` is why it stays."""
 
     partition: LivePartition
     goes: bool
     reason: str
     kind: ReasonKind
     at: datetime | None = None
-    named: bool = False  # told by name and not only counted, because its time cannot be read
+    named: bool = False  # reported by name, not only counted, because its time cannot be read
 
 
 Judge = Callable[[LivePartition], _Judged]
 
 
 def switched_off(policy: Policy) -> str:
-    """Why there is nothing to plan, whatever the table has; empty when there may be."""
+    """Why nothing can be planned for any table; empty if it is enabled."""
     if by_call(policy) or policy.bool("partition_expiry_enabled"):
         return ""
     return f"switched off: {policy.explain('partition_expiry_enabled')}"
 
 
 def by_call(policy: Policy) -> bool:
-    """Whether this one call names the partitions, so that neither age nor switch is asked."""
+    """Whether this call selects the partitions itself, so that age and the enabling switch do not matter."""
     return bool(policy.columns("partition_list")) or policy.maybe_text("partition_where") is not None
 
 
 def plan(view: TableView, found: PartitionSet | None, policy: Policy, now: datetime) -> Plan:
-    """Partitions past their time; every other one is skipped, with its reason. `found` is None where it is switched off."""
+    """Plan the partitions to expire; all others are skipped with a reason. `found` is None if the job is switched off."""
     empty = Plan(
         job=Job.EXPIRE_PARTITIONS,
         table=view.ref,
@@ -78,12 +78,12 @@ def plan(view: TableView, found: PartitionSet | None, policy: Policy, now: datet
         return replace(empty, reason=switched_off(policy), off=True)
     if not found.partitions:
         return replace(empty, reason="the table is empty")
-    if not any(each.keys for each in found.partitions):
+    if not any(partition.keys for partition in found.partitions):
         why = Reason(ReasonKind.NOT_PARTITIONED, "the table is not partitioned")
-        whole = [("partition", 1, each.bytes, why) for each in found.partitions]
+        whole = [("partition", 1, partition.bytes, why) for partition in found.partitions]
         return replace(empty, reason=why.text, skipped=count_skipped(whole))
     judge = _judge(view, found, policy, now)
-    judged = [judge(each) for each in found.partitions]
+    judged = [judge(partition) for partition in found.partitions]
     going = sorted((each for each in judged if each.goes), key=_oldest_first)
     _refuse_all(view, going, judged, policy)
     limit = policy.maybe_int("partition_expire_limit")
@@ -105,24 +105,24 @@ def plan(view: TableView, found: PartitionSet | None, policy: Policy, now: datet
 
 
 def only(made: Plan, earlier: Plan) -> Plan:
-    """A plan made again, without partitions that the first one did not name: a run never does more than was planned."""
+    """The new plan without partitions that the earlier one did not contain: a run never does more than was planned."""
     named = {(each.spec_id, each.partition) for each in drops(earlier)}
     kept = tuple(each for each in drops(made) if (each.spec_id, each.partition) in named)
     return replace(made, actions=kept)
 
 
 def drops(made: Plan) -> list[DropPartition]:
-    return [each for each in made.actions if isinstance(each, DropPartition)]
+    return [action for action in made.actions if isinstance(action, DropPartition)]
 
 
-# ------------------------------------------------------------ by whom a partition is judged
+# ------------------------------------------------------------ decisions by call, change or time
 
 
 def _judge(view: TableView, found: PartitionSet, policy: Policy, now: datetime) -> Judge:
     listed, where = policy.columns("partition_list"), policy.maybe_text("partition_where")
     if listed and where is not None:
         reason = (
-            f"{policy.explain('partition_list')} and {policy.explain('partition_where')} cannot both say it"
+            f"{policy.explain('partition_list')} and {policy.explain('partition_where')} cannot be combined"
         )
         raise PolicyError(key="partition_where", reason=reason)
     if listed:
@@ -135,7 +135,7 @@ def _judge(view: TableView, found: PartitionSet, policy: Policy, now: datetime) 
 
 
 def _by_list(found: PartitionSet, policy: Policy) -> Judge:
-    wanted = [frozenset(_parts(each)) for each in policy.columns("partition_list")]
+    requested = [frozenset(_parts(each)) for each in policy.columns("partition_list")]
     known = {part.partition("=")[0] for each in found.partitions for part in _names(each)}
     for item in policy.columns("partition_list"):
         for part in _parts(item):
@@ -145,7 +145,7 @@ def _by_list(found: PartitionSet, policy: Policy) -> Judge:
 
     def judge(each: LivePartition) -> _Judged:
         names = _names(each)
-        if any(item <= names for item in wanted):
+        if any(item <= names for item in requested):
             return _Judged(each, True, "asked for by partition_list (call)", ReasonKind.NOT_ASKED)
         return _Judged(each, False, "not in partition_list (call)", ReasonKind.NOT_ASKED)
 
@@ -157,7 +157,7 @@ def _parts(path: str) -> list[str]:
 
 
 def _names(each: LivePartition) -> frozenset[str]:
-    """Its parts as its path writes them, and as people do."""
+    """The parts of its path, in the path's spelling and with readable values."""
     plain = (f"{key.name}={'null' if as_text(key) is None else as_text(key)}" for key in each.keys)
     return frozenset([*_parts(each.path), *plain])
 
@@ -169,27 +169,27 @@ def _by_filter(found: PartitionSet, policy: Policy) -> Judge:
 
     def judge(each: LivePartition) -> _Judged:
         goes = each.id in matching
-        told = f"{'matches' if goes else 'does not match'} {policy.explain('partition_where')}"
-        return _Judged(each, goes, told, ReasonKind.NOT_ASKED)
+        text = f"{'matches' if goes else 'does not match'} {policy.explain('partition_where')}"
+        return _Judged(each, goes, text, ReasonKind.NOT_ASKED)
 
     return judge
 
 
 def _by_change(policy: Policy, now: datetime) -> Judge:
-    ttl, told = policy.hours("partition_ttl_hours"), policy.explain("partition_ttl_hours")
+    ttl, explained = policy.hours("partition_ttl_hours"), policy.explain("partition_ttl_hours")
 
     def judge(each: LivePartition) -> _Judged:
         if each.changed_at is None:
-            return _Judged(each, False, "when it last changed is not known", ReasonKind.NOT_KNOWN)
+            return _Judged(each, False, "its last change is unknown", ReasonKind.NOT_KNOWN)
         goes = each.changed_at <= now - ttl
-        words = f"{'unchanged for' if goes else 'changed within'} {told}"
+        words = f"{'unchanged for' if goes else 'changed within'} {explained}"
         return _Judged(each, goes, words, ReasonKind.YOUNG, each.changed_at)
 
     return judge
 
 
 def _by_value(view: TableView, found: PartitionSet, policy: Policy, now: datetime) -> Judge:
-    ttl, told = policy.hours("partition_ttl_hours"), policy.explain("partition_ttl_hours")
+    ttl, explained = policy.hours("partition_ttl_hours"), policy.explain("partition_ttl_hours")
     end_of = _reader(_newest_keys(view, found), found, policy)
 
     def judge(each: LivePartition) -> _Judged:
@@ -203,14 +203,14 @@ def _by_value(view: TableView, found: PartitionSet, policy: Policy, now: datetim
             return _Judged(each, False, str(error), ReasonKind.NOT_KNOWN, named=True)
         goes = end <= now - ttl
         words = "its time has been over for" if goes else "its time has not been over for"
-        return _Judged(each, goes, f"{words} {told}", ReasonKind.YOUNG, end)
+        return _Judged(each, goes, f"{words} {explained}", ReasonKind.YOUNG, end)
 
     return judge
 
 
 def _newest_keys(view: TableView, found: PartitionSet) -> tuple[PartitionKey, ...]:
-    """The partition columns that count: those of the current spec, or of the newest that still has files."""
-    keyed = [each for each in found.partitions if each.keys]
+    """The partition columns of the current spec, or of the newest spec that still has files."""
+    keyed = [partition for partition in found.partitions if partition.keys]
     newest = max(keyed, key=lambda each: (each.spec_id == view.current_spec_id, each.spec_id))
     return newest.keys
 
@@ -218,7 +218,7 @@ def _newest_keys(view: TableView, found: PartitionSet) -> tuple[PartitionKey, ..
 def _reader(
     newest: tuple[PartitionKey, ...], found: PartitionSet, policy: Policy
 ) -> Callable[[LivePartition], datetime]:
-    """How the end of a partition's time is read. NoTime for one partition, PolicyError where it could be none."""
+    """A function that returns the end of a partition's time range. NoTime for one partition, PolicyError if no column can work."""
     formatter = Formatter(policy.maybe_text("partition_time_formatter"))
     _check("partition_time_formatter", formatter.check)
     pattern = policy.maybe_text("partition_time_pattern")
@@ -237,24 +237,22 @@ def _check(key: str, reading: Callable[[], object]) -> None:
 
 
 def _time_column(newest: tuple[PartitionKey, ...], found: PartitionSet, policy: Policy) -> str:
-    """The table's column that holds the time: partitions of other specs may have it under another name."""
-    asked = policy.maybe_text("partition_time_column")
-    if asked is None:
+    """The table column with the time. Partitions of other specs may use another field name for it."""
+    configured = policy.maybe_text("partition_time_column")
+    if configured is None:
         return next((each.column for each in newest if each.kind in _TIMES), newest[0].column)
     known = {name: key.column for each in found.partitions for name, key in by_name(each.keys).items()}
-    if asked not in known:
-        reason = (
-            f"{policy.explain('partition_time_column')} is no partition column; they are {', '.join(known)}"
-        )
+    if configured not in known:
+        reason = f"{policy.explain('partition_time_column')} is not a partition column; they are {', '.join(known)}"
         raise PolicyError(key="partition_time_column", reason=reason)
-    return known[asked]
+    return known[configured]
 
 
 def _end_by(column: str, each: LivePartition, formatter: Formatter) -> datetime:
     keys = [key for key in each.keys if key.column == column]
     if not keys:
         raise NoTime(f"it was written under partition spec {each.spec_id}, which has no {column}")
-    # By year and by hour, say: the finest is over first.
+    # With several fields, e.g. year and hour, the finest one ends first.
     return min(_end(key, formatter) for key in keys)
 
 
@@ -266,18 +264,18 @@ def _end(key: PartitionKey, formatter: Formatter) -> datetime:
     return formatter.end(Text.of(value)) if typed is None else typed
 
 
-# ------------------------------------------------------------ the plan's words
+# ------------------------------------------------------------ reasons and limits
 
 
 def _refuse_all(view: TableView, going: Sequence[_Judged], judged: Sequence[_Judged], policy: Policy) -> None:
-    """A clock, a filter or a pattern that is wrong must not empty a table."""
+    """Raises if all partitions would expire: a wrong clock, filter or pattern must not empty a table."""
     if not going or len(going) < len(judged) or policy.bool("partition_drop_all"):
         return
     every = f"all {len(going):,} partitions" if len(going) > 1 else "its only partition"
     raise Refused(
         action="expire partitions of",
         target=view.ref,
-        reason=f"{every} would go ({going[0].reason}), and the table would be empty",
+        reason=f"{every} would expire ({going[0].reason}), and the table would be empty",
         hint=f"if that is wanted: `lakewarden run expire-partitions {view.ref} --set partition_drop_all=true`",
     )
 
@@ -294,7 +292,7 @@ def _action(each: _Judged) -> DropPartition:
 
 
 def _skipped(judged: Iterable[_Judged]) -> list[SkippedRow]:
-    """Alike ones are counted together; of those whose time cannot be read the first few are named."""
+    """The skipped partitions, counted by reason. Of those whose time cannot be read, the first few are named."""
     rows: list[SkippedRow] = []
     unread: dict[str, list[LivePartition]] = {}
     for each in judged:
@@ -303,10 +301,10 @@ def _skipped(judged: Iterable[_Judged]) -> list[SkippedRow]:
         else:
             rows.append(("partition", 1, each.partition.bytes, Reason(each.kind, each.reason)))
     for reason, partitions in unread.items():
-        names = ", ".join(each.path for each in partitions[:_SHOWN])
+        names = ", ".join(partition.path for partition in partitions[:_SHOWN])
         more = f" and {len(partitions) - _SHOWN:,} more" if len(partitions) > _SHOWN else ""
-        told = Reason(ReasonKind.NOT_KNOWN, f"its time cannot be read, {reason}: {names}{more}")
-        rows.append(("partition", len(partitions), sum(each.bytes for each in partitions), told))
+        why = Reason(ReasonKind.NOT_KNOWN, f"its time cannot be read, {reason}: {names}{more}")
+        rows.append(("partition", len(partitions), sum(partition.bytes for partition in partitions), why))
     return rows
 
 
@@ -315,5 +313,5 @@ def _summary(chosen: Sequence[_Judged], found: PartitionSet, policy: Policy) -> 
     if chosen:
         return f"{len(chosen):,} of {total:,} partitions expire"
     if policy.columns("partition_list"):
-        return "no partition of the list is there"
-    return f"none of {total:,} partitions is to go"
+        return "no partition of the list exists"
+    return f"none of {total:,} partitions is due"

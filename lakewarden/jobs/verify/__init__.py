@@ -1,1 +1,1 @@
-"""verify: prove a past rewrite again."""
+"""verify: proves again that a past rewrite kept all rows."""

@@ -1,4 +1,4 @@
-"""What of a past rewrite is read again, and by which task."""
+"""Divides the files of a past rewrite into tasks that read them again."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from lakewarden.rewrite.write.encoding import WriteOptions
 from lakewarden.tables.interface import DataFile, Files, Replaced
 
 _MIB = 1 << 20
-# What one task reads. Less is not worth a task; more would let the last one run alone, and tell of progress too rarely.
+# Bytes of one task. Less is not worth a task; with more, the last task runs alone and progress is rarely reported.
 _LEAST_BYTES, _MOST_BYTES = 16 * _MIB, 256 * _MIB
-# Footers are held while a task runs, and those of wide tables are large.
+# The maximum number of files in a task: it keeps their footers in memory, which are large for wide tables.
 _MOST_FILES = 256
 
-# Parts of what is read. Added files that carry deletes are read twice if a digest was stored: it is that of all their rows.
+# The parts that are read. Added files with deletes are read twice if the commit stored a digest, because it covers all rows.
 REMOVED, UNTOUCHED, STRUCK, WHOLE = "removed", "added", "added, with deletes", "added, all rows"
 
 
 def parts_to_read(
     replaced: Replaced, unfit: str | None, stored: bool
 ) -> tuple[dict[str, Files], Trouble | None]:
-    """What can be read and tells something; and why the rest cannot be."""
+    """The parts that can be read and are useful, and why the others cannot be read."""
     inputs = Trouble(False, "", replaced.missing) if replaced.missing else unreadable(replaced.removed)
     outputs = Trouble(True, "", unfit) if unfit else unreadable(replaced.added)
     parts: dict[str, Files] = {}
     if outputs is None and (inputs is None or stored):
         added = replaced.added
-        struck = [each for each in added.files if each.deletes]
-        parts[UNTOUCHED] = Files(tuple(each for each in added.files if not each.deletes))
+        struck = [file for file in added.files if file.deletes]
+        parts[UNTOUCHED] = Files(tuple(file for file in added.files if not file.deletes))
         parts[STRUCK] = Files(tuple(struck), added.deletes)
         if stored:
             parts[WHOLE] = Files(tuple(replace(each, deletes=()) for each in struck))
@@ -47,7 +47,7 @@ def parts_to_read(
 
 
 def unreadable(side: Files) -> Trouble | None:
-    """The first file that the kernel cannot read, told before anything is read."""
+    """The first file that the kernel cannot read. Checked before anything is read."""
     used = {place for each in side.files for place in each.deletes}
     deletes = [side.deletes[place] for place in sorted(used)]
     for file in side.files:
@@ -63,14 +63,14 @@ def unreadable(side: Files) -> Trouble | None:
 
 
 def task_bytes(files: Files, cores: int) -> int:
-    """How much a task reads: a few tasks for each core, but more than the deletes, which each of them may read again."""
-    even = sum(each.bytes for each in files.files) // (4 * cores)
-    deletes = sum(each.bytes for each in files.deletes if each.kind != "vector")
+    """The bytes per task: a few tasks per core, but each larger than the deletes, which every task may read again."""
+    even = sum(file.bytes for file in files.files) // (4 * cores)
+    deletes = sum(delete.bytes for delete in files.deletes if delete.kind != "vector")
     return min(max(even, deletes, _LEAST_BYTES), _MOST_BYTES)
 
 
 def chunks(files: Sequence[DataFile], size: int) -> Iterator[list[Slice]]:
-    """The files in order, cut and gathered to about `size`; every row is in one slice."""
+    """The files in order, split and grouped into chunks of about `size`. Every row is in exactly one slice."""
     held: list[Slice] = []
     taken = 0
     for piece in (piece for each in files for piece in _cut(each, size)):
@@ -85,7 +85,7 @@ def chunks(files: Sequence[DataFile], size: int) -> Iterator[list[Slice]]:
 
 
 def _cut(file: DataFile, size: int) -> Iterator[Slice]:
-    """A large file as a slice for each task, at most one per row group: a row group is decoded as a whole."""
+    """Slices of a large file, at most one per row group: a row group is always decoded completely."""
     parts = max(1, min(file.row_groups, -(-file.bytes // size)))
     for number in range(parts):
         start, end = file.records * number // parts, file.records * (number + 1) // parts
@@ -94,7 +94,7 @@ def _cut(file: DataFile, size: int) -> Iterator[Slice]:
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What every task gets: how files are reached, how much memory it may take, and how many tasks run at once."""
+    """Settings of every task: file access, the memory limit, and the number of parallel tasks."""
 
     schema: bytes
     io: Mapping[str, str]
@@ -103,7 +103,7 @@ class Means:
 
 
 def tasks_for(view: TableView, files: Files, means: Means) -> Iterator[RewriteTask]:
-    """Every file in some task. Files that share delete files share tasks, which then read those once."""
+    """Tasks for all files. Files with the same delete files are in the same task, which reads these only once."""
     size = task_bytes(files, means.cores)
     ordered = sorted(files.files, key=lambda each: (each.spec_id, each.deletes))
     for spec_id, of_spec in groupby(ordered, key=lambda each: each.spec_id):

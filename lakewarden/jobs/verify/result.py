@@ -1,4 +1,4 @@
-"""What looking again at a rewrite came to: the evidence, and the verdict that follows from it. Pure."""
+"""The result of verifying a rewrite: the evidence, and the verdict that follows from it. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DIGEST_KEY = "lineage.digest"
 
 
 class Verdict(StrEnum):
-    """`cannot-tell` is no bad news about the rows: what would prove them is gone, or cannot be read here."""
+    """The outcome. `cannot-tell` does not mean damage: the files for a proof are gone or cannot be read."""
 
     PROVEN = "proven"
     DIFFERS = "differs"
@@ -30,7 +30,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """The files on one side of a rewrite. `rows` and `digest` leave deleted rows out; None where they were not read."""
+    """The removed or the added files of a rewrite. `rows` and `digest` are without deleted rows; None if not read."""
 
     files: int
     bytes: int
@@ -40,7 +40,7 @@ class Side:
 
     @classmethod
     def of(cls, files: Files, seen: Seen | None) -> Side:
-        counted = cls(len(files.files), sum(each.bytes for each in files.files))
+        counted = cls(len(files.files), sum(file.bytes for file in files.files))
         if seen is None:
             return counted
         return cls(counted.files, counted.bytes, seen.rows.rows, seen.deleted, str(seen.rows))
@@ -48,9 +48,9 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """A past rewrite, looked at again. `file` is the one at fault, where one is.
+    """The verification of a past rewrite. `file` is the damaged file, if there is one.
 
-    `stored_agrees` tells whether the files added still hold the rows whose digest the commit stored; None if unknown.
+    `stored_agrees`: whether the added files still have the rows whose digest the commit stored; None if unknown.
     """
 
     table: TableRef
@@ -67,9 +67,9 @@ class Verification:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What was found out. A side is None where it was not read, or not to its end: `trouble` says why.
+    """The values that were read. A side is None if it was not read completely; `trouble` says why.
 
-    `written` is the digest of all rows of the added files, deleted ones too: what a commit stores.
+    `written` is the digest of all rows of the added files, including deleted rows, as a commit stores it.
     """
 
     removed: Seen | None = None
@@ -85,7 +85,7 @@ class Evidence:
 
 
 def stored_digest(snapshot: Snapshot) -> Digest | None:
-    """The digest the commit stored; None where it stored none, or one of a kind this version does not know."""
+    """The digest that the commit stored; None if it stored none, or one of an unknown kind."""
     try:
         return Digest.parse(snapshot.summary.get(DIGEST_KEY, ""))
     except ValueError:
@@ -93,7 +93,7 @@ def stored_digest(snapshot: Snapshot) -> Digest | None:
 
 
 def judge(found: Evidence) -> tuple[Verdict, str, str]:
-    """The verdict, why, and the file at fault. A difference outweighs whatever could not be read."""
+    """The verdict, the reason, and the damaged file. A proven difference outranks files that could not be read."""
     differences = list(_differences(found))
     if differences:
         file = found.miscounted[0].path if found.miscounted else ""

@@ -1,9 +1,9 @@
-"""Proving a past rewrite again: the rows of the data files a snapshot added are those of the files it removed.
+"""Verifies a past rewrite: the added files must have the same rows as the removed files.
 
-Both sides are read as a reader of their time would: what was removed with the deletes that applied to it at the parent
-snapshot, what was added with those that apply at the snapshot itself. So deletes that arrived during the rewrite and were
-carried over are left out on both. Rows are compared by their order-free digest; where the commit stored one, that of all
-rows written is compared with it too. Any writer's rewrite can be proven, as long as its inputs are there.
+Both sides are read with their deletes: the removed files with the deletes at the parent snapshot, the added files with the
+deletes at the snapshot itself. Deletes that arrived during the rewrite and were carried over are thus applied on both sides.
+Rows are compared by a digest that does not depend on their order. If the commit stored a digest of all written rows, that is
+compared too. The rewrite of any writer can be verified while its inputs exist.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from lakewarden.tables.interface import Files, Replaced, TableFormat
 from lakewarden.tables.jvm import JavaError
 
 _LISTED = 5
-# What Iceberg and Paimon call a commit that leaves the rows as they are.
+# The operation names in Iceberg and Paimon of commits that keep all rows.
 _REWRITES = ("replace", "compact")
 
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What reading came to, part by part; `trouble` is the first that made a part incomplete."""
+    """The result of reading, by part. `trouble` is the first problem that made a part incomplete."""
 
     parts: Mapping[str, Seen]
     trouble: Trouble | None = None
@@ -63,7 +63,7 @@ class Looked:
 
 @dataclass(frozen=True, slots=True)
 class Verifier:
-    """What a verification reads with; it changes nothing, so there is nothing to journal."""
+    """Runs a verification. It changes nothing, so there is no journal."""
 
     spark: Any
     format: TableFormat
@@ -76,7 +76,7 @@ class Verifier:
         snapshot = chosen(view, snapshot_id)
         replaced = self.format.replaced(view.ref, snapshot.id)
         if not replaced.removed.files and not replaced.added.files:
-            raise _not_a_rewrite(view, snapshot, "it changed manifests or delete files and no data file")
+            raise _not_a_rewrite(view, snapshot, "it changed only manifests or delete files")
         evidence = self._gather(replace(view, schema_json=replaced.schema_json), snapshot, replaced)
         state, reason, file = judge(evidence)
         return Verification(
@@ -105,7 +105,7 @@ class Verifier:
         )
 
     def _as_written(self, view: TableView, parts: Mapping[str, Files], what: str) -> Digest | None:
-        """The digest under the schema the files were written with: a column may have been dropped before the commit."""
+        """The digest in the schema that the files were written with: a column may have been dropped before the commit."""
         files = [*parts[UNTOUCHED].files, *parts[WHOLE].files]
         store = Store(self.format.write_properties(view.ref))
         schema = writers_schema(files[0].path, store) if files else ""
@@ -118,8 +118,8 @@ class Verifier:
             return None
         again = {name: parts[name] for name in (UNTOUCHED, WHOLE)}
         seen = self._look(older, again, f"{what} again, in the schema its files were written with")
-        found = seen.total(UNTOUCHED, WHOLE)
-        return None if found is None else found.rows
+        total = seen.total(UNTOUCHED, WHOLE)
+        return None if total is None else total.rows
 
     def _look(self, view: TableView, parts: Mapping[str, Files], what: str) -> Looked:
         if not parts:
@@ -144,7 +144,7 @@ class Verifier:
     def _run(
         self, tasks: Sequence[RewriteTask], kernel: Callable[[RewriteTask], Seen | Trouble], what: str
     ) -> list[Seen | Trouble]:
-        """One Spark job of all tasks; under a limit a job per task, each at its share of the pace."""
+        """Runs all tasks in one Spark job. With a rate limit, one job per task, each with its share of the rate."""
         if not tasks:
             return []
         group, stop = f"verify-{new_run_id(clock.now())}", threading.Event()
@@ -167,17 +167,19 @@ class Verifier:
 
 
 def chosen(view: TableView, snapshot_id: int) -> Snapshot:
-    """The snapshot, if it says that it rewrote something."""
-    found = view.snapshot(snapshot_id)
-    if found is None:
+    """The snapshot with this id. Raises if its operation is not a rewrite."""
+    snapshot = view.snapshot(snapshot_id)
+    if snapshot is None:
         raise UsageError(
             reason=f"verify snapshot {snapshot_id} of {view.ref}: the table has no such snapshot, or no longer",
             hint=_newest(view),
         )
-    if found.operation not in _REWRITES:
-        operation = f"its operation is {found.operation}" if found.operation else "it names no operation"
-        raise _not_a_rewrite(view, found, f"{operation}, which may change rows")
-    return found
+    if snapshot.operation not in _REWRITES:
+        operation = (
+            f"its operation is {snapshot.operation}" if snapshot.operation else "it names no operation"
+        )
+        raise _not_a_rewrite(view, snapshot, f"{operation}, which may change rows")
+    return snapshot
 
 
 def _not_a_rewrite(view: TableView, snapshot: Snapshot, why: str) -> UsageError:
@@ -189,10 +191,10 @@ def _not_a_rewrite(view: TableView, snapshot: Snapshot, why: str) -> UsageError:
 
 def _newest(view: TableView) -> str:
     rewrites = [
-        each
-        for each in view.snapshots
-        if each.operation == "compact"
-        or (each.operation == "replace" and each.summary.get("deleted-data-files", "0") != "0")
+        snapshot
+        for snapshot in view.snapshots
+        if snapshot.operation == "compact"
+        or (snapshot.operation == "replace" and snapshot.summary.get("deleted-data-files", "0") != "0")
     ]
     if not rewrites:
         return f"none of the table's snapshots rewrote data files; see `lakewarden show {view.ref}`"
@@ -204,7 +206,7 @@ def _newest(view: TableView) -> str:
 
 
 def _kernel(meter: Meter) -> Callable[[RewriteTask], Seen | Trouble]:
-    """What each task runs. A file at fault comes back as a value: raising would make Spark try it again."""
+    """The function of each task. A damaged file is returned as a value, because Spark would retry after an exception."""
     done = meter.accumulator
 
     def run(task: RewriteTask) -> Seen | Trouble:
@@ -215,7 +217,7 @@ def _kernel(meter: Meter) -> Callable[[RewriteTask], Seen | Trouble]:
         except MissingSource as error:
             return Trouble(False, error.path, error.reason)
         except RowsDiffer as error:
-            reason = f"it holds {error.found} rows, its footer says {error.expected}"
+            reason = f"it has {error.found} rows, its footer states {error.expected}"
             return Trouble(False, error.path, reason)
         done.add(seen.bytes_read)
         return seen
@@ -224,7 +226,7 @@ def _kernel(meter: Meter) -> Callable[[RewriteTask], Seen | Trouble]:
 
 
 def gathered(names: Sequence[str], results: Sequence[tuple[str, Seen | Trouble]]) -> Looked:
-    """Parts that were read to their end, added up."""
+    """The sums of all completely read parts."""
     totals: dict[str, Seen] = {name: Seen() for name in names}
     troubles: list[Trouble] = []
     for name, each in results:
@@ -239,7 +241,7 @@ def gathered(names: Sequence[str], results: Sequence[tuple[str, Seen | Trouble]]
 
 
 def field_ids(schema_json: str) -> frozenset[int]:
-    """Every id of a schema, nested ones too."""
+    """All field ids of a schema, including nested fields."""
 
     def walk(node: Any) -> Iterator[int]:
         if isinstance(node, dict):

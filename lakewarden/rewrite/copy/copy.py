@@ -2,7 +2,7 @@
 really has.
 
 Runs in Spark's workers. An equal copy that already exists stays as it is. So does any other file of that name:
-a copy gets its name only when it is complete, so the file is no interrupted copy, and a snapshot of the colder
+a copy gets its name only when it is complete, so the file is not an interrupted copy, and a snapshot of the colder
 tier may need it.
 """
 
@@ -26,10 +26,10 @@ from lakewarden.storage.s3_copy import copy_within, on_s3, upload, within
 PIECE = 8 << 20
 # Current processors compute it at 2 GB/s, twice as fast as any other real checksum of the standard library.
 _CHECKSUM = hashlib.sha256
-OTHER = "another file lies there, and is left alone"
+OTHER = "another file with this name exists and was not changed"
 # A value for `known` that no file matches, so that nothing is written.
 NEVER = (-1, "")
-CHANGED = "it is no longer the file that was copied"
+CHANGED = "it changed since it was copied"
 _TROUBLE = (MissingSource, Stray, OSError, ValueError, pa.ArrowException, BotoCoreError, ClientError)
 
 

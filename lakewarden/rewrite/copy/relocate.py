@@ -45,15 +45,15 @@ def moved(path: str, move: Move) -> str:
 @contextmanager
 def rehomed(store: Store, path: str, move: Move) -> Iterator[IO[bytes]]:
     """The relocated file's content, to be read from the start."""
-    with tempfile.SpooledTemporaryFile(_IN_MEMORY, prefix="lakewarden-") as made:
+    with tempfile.SpooledTemporaryFile(_IN_MEMORY, prefix="lakewarden-") as relocated:
         with store.open(path) as file:
             store.throttle.read(file.size())
             if path.endswith(".puffin"):
-                _puffin(file, made, move)
+                _puffin(file, relocated, move)
             else:
-                _parquet(file, made, move)
-        made.seek(0)
-        yield made
+                _parquet(file, relocated, move)
+        relocated.seek(0)
+        yield relocated
 
 
 def same_deletes(store: Store, path: str, made: IO[bytes]) -> bool:
@@ -72,7 +72,7 @@ def same_deletes(store: Store, path: str, made: IO[bytes]) -> bool:
 
 def _parquet(file: pa.NativeFile, target: Any, move: Move) -> None:
     if _PATH not in pq.ParquetFile(file).schema_arrow.names:
-        raise Stray("it is no position delete file: it has no column file_path")
+        raise Stray("it is not a position delete file: it has no column file_path")
     # A delete that is read wrongly would be written again with a correct checksum.
     source = pq.ParquetFile(file, read_dictionary=[_PATH], page_checksum_verification=True)
     schema = source.schema_arrow
@@ -86,7 +86,7 @@ def _parquet(file: pa.NativeFile, target: Any, move: Move) -> None:
         for number in range(source.num_row_groups):
             group = source.read_row_group(number)
             paths = pa.chunked_array(
-                [_moved_column(each, move) for each in group.column(place).chunks], pa.string()
+                [_moved_column(chunk, move) for chunk in group.column(place).chunks], pa.string()
             )
             writer.write_table(group.set_column(place, field, paths), row_group_size=max(1, group.num_rows))
 
@@ -110,7 +110,7 @@ def _puffin(file: pa.NativeFile, target: Any, move: Move) -> None:
     length, flags = int.from_bytes(tail[:4], "little"), int.from_bytes(tail[4:8], "little")
     start = size - 12 - length - len(_PUFFIN)
     if tail[8:] != _PUFFIN or start < len(_PUFFIN):
-        raise Stray("it is no Puffin file, or its end is missing")
+        raise Stray("it is not a Puffin file, or its end is missing")
     file.seek(start + len(_PUFFIN))
     payload = file.read(length)
     if flags & _FOOTER_PACKED:
@@ -127,6 +127,6 @@ def _puffin(file: pa.NativeFile, target: Any, move: Move) -> None:
             raise Stray("it became shorter while it was read")
         target.write(piece)
         left -= len(piece)
-    told = json.dumps(footer, separators=(",", ":")).encode()
+    encoded = json.dumps(footer, separators=(",", ":")).encode()
     # The flags of a footer that is not compressed.
-    target.write(_PUFFIN + told + len(told).to_bytes(4, "little") + bytes(4) + _PUFFIN)
+    target.write(_PUFFIN + encoded + len(encoded).to_bytes(4, "little") + bytes(4) + _PUFFIN)

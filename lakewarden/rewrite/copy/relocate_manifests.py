@@ -243,8 +243,8 @@ def _compiled(schema: Any, path: Path, hooks: Mapping[Path, Any], named: dict[st
 
 def _sequence(walks: list[Walk]) -> Walk:
     def walk(record: _Record, place: int) -> int:
-        for each in walks:
-            place = each(record, place)
+        for walk in walks:
+            place = walk(record, place)
         return place
 
     return walk

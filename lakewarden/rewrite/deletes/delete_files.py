@@ -88,4 +88,4 @@ def batches(
         left -= batch.num_rows
         yield batch
     if left:
-        raise pa.ArrowInvalid(f"row group {number} has another number of rows than its footer says")
+        raise pa.ArrowInvalid(f"row group {number} has a different row count than its footer states")

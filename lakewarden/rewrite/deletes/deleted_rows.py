@@ -1,4 +1,4 @@
-"""Which rows of one file are deleted: one bit per row, so memory depends on the file and not on its deletes."""
+"""The deleted rows of one file as one bit per row: memory depends on its row count, not on the number of deletes."""
 
 from __future__ import annotations
 

@@ -88,13 +88,13 @@ class Eraser:
             file = files[place]
             if file.kind == "equality":
                 continue
-            wanted = defaultdict(list)
+            rows_by_path = defaultdict(list)
             for target in targets:
-                wanted[self._targets[target].path].append(self._bits[target])
+                rows_by_path[self._targets[target].path].append(self._bits[target])
             if file.kind == "position":
-                mark_positions(file, wanted, store)
+                mark_positions(file, rows_by_path, store)
             else:
-                mark_vector(file, _named(file, wanted), store)
+                mark_vector(file, _named(file, rows_by_path), store)
 
 
 def _listed(targets: Sequence[Target]) -> dict[int, list[int]]:

@@ -63,7 +63,7 @@ class Keys:
 
 
 class KeyIndex:
-    """Keys sorted by hash. Keys with the same hash are adjacent, equal or not."""
+    """Keys sorted by hash. Keys with the same hash are adjacent, even if the keys differ."""
 
     def __init__(self, keys: Keys, audiences: Audiences) -> None:
         self._keys = keys

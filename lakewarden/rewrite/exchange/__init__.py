@@ -1,1 +1,1 @@
-"""Sending rows from task to task, to order a partition that does not fit one task."""
+"""Sends rows between tasks, to sort a partition that does not fit into one task's memory."""

@@ -73,11 +73,11 @@ class Told:
     @staticmethod
     def of(blob: Blob) -> Told:
         """Read the report sent under TELL. Raises the error if the task sent one instead."""
-        found = pickle.loads(content(blob))
-        if isinstance(found, Exception):
-            raise found
-        assert isinstance(found, Told)
-        return found
+        report = pickle.loads(content(blob))
+        if isinstance(report, Exception):
+            raise report
+        assert isinstance(report, Told)
+        return report
 
 
 class Sampled(NamedTuple):

@@ -99,9 +99,9 @@ def _waves(files: Sequence[MetadataFile], cores: int) -> Iterator[list[MetadataF
     """As many files at once as memory allows: a manifest may have ten entries or a hundred thousand."""
     wave: list[MetadataFile] = []
     entries = 0
-    for each in files:
-        wave.append(each)
-        entries += max(each.live, 0)
+    for file in files:
+        wave.append(file)
+        entries += max(file.live, 0)
         if len(wave) >= _WAVE * cores or entries >= _ENTRIES * cores:
             yield wave
             wave, entries = [], 0

@@ -38,7 +38,7 @@ def paimon_list(content: bytes) -> pa.Table:
     """For each manifest, its name, length, number of entries, and additions minus deletions."""
     names = ("_FILE_NAME", "_FILE_SIZE", "_NUM_ADDED_FILES", "_NUM_DELETED_FILES")
     table = decode(unpacked(content), names)
-    name, size, added, deleted = (one(table[each]) for each in names)
+    name, size, added, deleted = (one(table[name]) for name in names)
     columns = [
         pc.cast(name, pa.string()),
         pc.cast(size, pa.int64()),
@@ -74,8 +74,8 @@ def paimon_index(content: bytes) -> pa.Table:
     """Every index file of a snapshot: deletion vectors, bucket indexes."""
     plain = unpacked(content)
     have = decode(plain, None, rows=1).column_names
-    wanted = ["_KIND", "_PARTITION", "_BUCKET", "_FILE_NAME", "_FILE_SIZE", "_INDEX_TYPE"]
-    table = decode(plain, [*wanted, *(["_EXTERNAL_PATH"] if "_EXTERNAL_PATH" in have else [])])
+    fields = ["_KIND", "_PARTITION", "_BUCKET", "_FILE_NAME", "_FILE_SIZE", "_INDEX_TYPE"]
+    table = decode(plain, [*fields, *(["_EXTERNAL_PATH"] if "_EXTERNAL_PATH" in have else [])])
     external = one(table["_EXTERNAL_PATH"]) if "_EXTERNAL_PATH" in have else pa.nulls(table.num_rows)
     columns = [
         pc.cast(one(table["_PARTITION"]), pa.binary()),

@@ -24,7 +24,9 @@ _AT_ONCE_BITS = 8
 def of_zorder(places: Words, columns: int, levels: int) -> Words:
     """Convert places on the z-order to places on the Hilbert curve, for this many columns with `levels` bits each."""
     at_once = max(
-        each for each in range(1, levels + 1) if levels % each == 0 and each * columns <= _AT_ONCE_BITS
+        number
+        for number in range(1, levels + 1)
+        if levels % number == 0 and number * columns <= _AT_ONCE_BITS
     )
     table, bits = _table(columns, at_once), at_once * columns
     state = np.zeros(len(places), dtype=np.intp)

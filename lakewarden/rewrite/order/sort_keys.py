@@ -53,7 +53,7 @@ class Ordering:
 
 
 def unfit_ordering(ordering: Ordering, schema: pa.Schema) -> str | None:
-    """Why rows of this schema cannot be ordered so, or None."""
+    """Why rows of this schema cannot be sorted with this ordering; None if they can."""
     if ordering.kind not in ("sort", "zorder", "hilbert"):
         return f"order {ordering.kind} is not known"
     if ordering.kind != "sort" and not 2 <= len(ordering.keys) <= 4:
@@ -67,7 +67,7 @@ def unfit_ordering(ordering: Ordering, schema: pa.Schema) -> str | None:
 def _unfit_key(key: SortKey, schema: pa.Schema) -> str | None:
     field = next((field for field in schema if field_id(field) == key.field_id), None)
     if field is None:
-        return f"field {key.field_id} is no top-level column"
+        return f"field {key.field_id} is not a top-level column"
     if is_int96(field):
         return f"column {field.name}: INT96 timestamps have no order as bytes"
     kind = field.type.value_type if pt.is_dictionary(field.type) else field.type
@@ -85,9 +85,9 @@ def check(ordering: Ordering, schema: pa.Schema) -> None:
 def key_rows(rows: pa.Table | pa.RecordBatch, ordering: Ordering, numbers: Rows) -> pa.Table:
     """Some rows with only the key columns, each once and as plain values."""
     places = _places(rows.schema)
-    wanted = dict.fromkeys(places[key.field_id] for key in ordering.keys)
-    columns = [take_rows(rows.column(place), numbers) for place in wanted]
-    fields = [rows.schema.field(place) for place in wanted]
+    indices = dict.fromkeys(places[key.field_id] for key in ordering.keys)
+    columns = [take_rows(rows.column(place), numbers) for place in indices]
+    fields = [rows.schema.field(place) for place in indices]
     schema = pa.schema(field.with_type(column.type) for field, column in zip(fields, columns, strict=True))
     return pa.Table.from_arrays(columns, schema=schema)
 

@@ -1,4 +1,4 @@
-"""Iceberg's transforms on Arrow arrays, as far as ordering rows needs them.
+"""Iceberg's transforms on Arrow arrays, as needed to sort rows.
 
 Only the order matters: truncated numbers are returned as quotients, which have the same order as the multiples
 and cannot overflow. All other transforms return Iceberg's value.
@@ -26,7 +26,7 @@ _WIDEST = 2**31 - 1
 
 
 def unfit_transform(transform: str, kind: pa.DataType) -> str | None:
-    """Why values of this type cannot be transformed so, or None."""
+    """Why this transform does not work on values of this type; None if it does."""
     name, width = _parsed(transform)
     allowed = _ALLOWED.get(name)
     if allowed is None or width > _WIDEST:

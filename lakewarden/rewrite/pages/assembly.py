@@ -192,7 +192,7 @@ class Assembly:
     def finish(self) -> WrittenFile:
         """Write the footer, close, read all of it back, and describe it."""
         if self._sink is None:
-            raise ValueError(f"finish {self._path}: it was never begun")
+            raise ValueError(f"finish {self._path}: it was never started")
         footer = thrift.write(self._footer())
         self._store("", footer + len(footer).to_bytes(4, "little") + _MAGIC)
         self._sink.close()
@@ -259,7 +259,7 @@ class Assembly:
                 checksum = zlib.crc32(part, checksum)
                 left -= len(part)
             if left or checksum != written.checksum:
-                raise PagesDiffer(self._path, written.column, "what is stored is not what was written")
+                raise PagesDiffer(self._path, written.column, "the stored bytes differ from the written ones")
 
     def _check_rows(self, footer: pq.FileMetaData) -> None:
         expected = [thrift.value_of(group, 3) for group in self._groups]

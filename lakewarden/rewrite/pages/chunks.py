@@ -209,7 +209,7 @@ def checksum_of(header: Struct) -> int | None:
 def _pages(part: SourceChunk, column: Column) -> Iterator[Page]:
     """The data pages of a part. Their sizes must add up exactly to its end."""
     at, end, inflated = 0, len(part.data), 0
-    stated = {ENCODINGS.get(each) for each in part.chunk.encodings}
+    stated = {ENCODINGS.get(encoding) for encoding in part.chunk.encodings}
     while at < end:
         header, body = _read_header(part, column, at)
         start, at = at, body + (header.size if header else 0)
@@ -222,7 +222,9 @@ def _pages(part: SourceChunk, column: Column) -> Iterator[Page]:
         yield Page(header.encoding, header.values, header.inflated, header.write(checksum), data, checksum)
     # Checksums cover only bodies. The other header fields are compared with the footer.
     if inflated != part.chunk.total_uncompressed_size:
-        raise Doubtful(f"{part.path}, column {column.path}: its pages have other sizes than the footer says")
+        raise Doubtful(
+            f"{part.path}, column {column.path}: its pages have different sizes than the footer states"
+        )
 
 
 def _read_header(part: SourceChunk, column: Column, at: int) -> tuple[_Header | None, int]:
@@ -259,14 +261,14 @@ def _check_sum(part: SourceChunk, column: Column, stated: int | None, body: memo
     if stated is None:
         raise Doubtful(f"{part.path}, column {column.path}: a page without a checksum")
     if zlib.crc32(body) != stated:
-        raise PagesDiffer(part.path, column.path, "a page does not have the checksum its header says")
+        raise PagesDiffer(part.path, column.path, "a page does not have the checksum in its header")
     return stated
 
 
 def _check_codec(part: SourceChunk, column: Column, inflated: int, body: memoryview) -> None:
     """Check the codec. Only the footer states it, without a checksum: the page itself must match it."""
     codec = part.chunk.compression
-    reason = f"a page does not look like {codec}, the codec that the footer says"
+    reason = f"a page does not look like {codec}, the codec in the footer"
     if codec == "UNCOMPRESSED" and len(body) != inflated:
         # Decoding could read compressed bytes as values. No writer makes such a page.
         raise PagesDiffer(part.path, column.path, reason)

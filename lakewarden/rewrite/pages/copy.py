@@ -60,7 +60,7 @@ def _promises(leaf: Leaf, reading: Reading) -> bool:
 
 
 def concatenate(reading: Reading) -> tuple[WrittenFile, ...]:
-    """All rows into one file, in the order of the sources. Doubtful: no output is left behind, decode instead."""
+    """Writes all rows into one file, in the order of the sources. After Doubtful no output is left: decode instead."""
     (path,) = reading.task.outputs
     check_paths(reading.sources)
     narrow = copy(reading)
@@ -82,7 +82,7 @@ _Group = tuple[list[Piece], frozenset[int]]
 
 
 def _planned(reading: Reading) -> tuple[Layout, list[_Group]]:
-    """The output's layout and its row groups. Doubtful if nothing can be copied."""
+    """The output's layout and its row groups. Raises Doubtful if no column can be copied."""
     layout = Layout.of(reading, reading.encodings)
     groups = _groups(layout)
     if groups and reading.encodings.open_questions:

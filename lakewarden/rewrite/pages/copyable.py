@@ -57,8 +57,8 @@ def codec(options: WriteOptions) -> str:
 
 
 def largest_chunk(budget: int) -> int:
-    """The largest chunk to copy. A chunk is held in memory while it is copied; several chunks are, if they fit
-    in this together.
+    """The largest chunk to copy. Chunks are in memory while they are copied: several at once if their sum fits
+    this limit.
     """
     return budget // 4
 
@@ -101,12 +101,12 @@ class Layout:
         empty = arrow_file(reading.schema, encodings, reading.task)
         footer = footer_of(empty)
         kinds = pq.read_metadata(pa.BufferReader(empty)).schema
-        found = leaves(reading.schema)
+        parquet_columns = leaves(reading.schema)
         columns = [
             Column(names, kind, _allowed(leaf, kind, encodings, reading))
-            for leaf, kind, names in zip(found, kinds, column_names(footer), strict=True)
+            for leaf, kind, names in zip(parquet_columns, kinds, column_names(footer), strict=True)
         ]
-        return cls(reading, encodings, footer, found, columns)
+        return cls(reading, encodings, footer, parquet_columns, columns)
 
     def pieces(self) -> Iterator[Piece]:
         """Every row group of every source, in order."""
@@ -168,8 +168,8 @@ class _Answers:
         return places
 
     def _has_checksums(self, source: Source) -> bool:
-        """Whether the first page has a checksum. A writer always or never writes them: checking its first file
-        saves a failed attempt.
+        """Whether the first page has a checksum. A writer adds checksums to all pages or to none, so one page of
+        its first file is enough to know.
         """
         maker = source.footer.created_by
         if maker not in self._checked and source.footer.num_row_groups:
@@ -221,7 +221,7 @@ def check_paths(sources: list[Source]) -> None:
         if paths != [leaf.path for leaf in source.way.leaves]:
             raise Doubtful("a file has names of its own for the levels of nested columns")
         if len(set(paths)) < len(paths) or above & set(paths):
-            raise Doubtful("columns of a file are told apart only by the dots in their names")
+            raise Doubtful("columns of a file differ only by dots in their names")
 
 
 def strict(reading: Reading) -> pa.Schema:

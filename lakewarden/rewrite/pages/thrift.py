@@ -129,7 +129,7 @@ class _Reader:
             number = number + (head >> 4) if head >> 4 else self._number(I16)
             if not kind or number in fields:
                 # Other readers end the struct at type 0, whatever the other four bits say.
-                raise Malformed(f"field {number} has no type, or is there twice")
+                raise Malformed(f"field {number} has no type, or occurs twice")
             fields[number] = kind, self._value(kind, depth) if kind > FALSE else kind == TRUE
         return fields
 

@@ -30,7 +30,7 @@ class BoundsTask:
 
 
 def of_unknown_writers(paths: Sequence[str], io: Mapping[str, str]) -> list[str]:
-    """Files whose footers name a writer that is not known. What cannot be opened is left to the format's own check."""
+    """The files whose footers name an unknown writer. Files that cannot be opened are left to the format's own check."""
     store = Store(io)
 
     def is_unknown(path: str) -> bool:
@@ -45,7 +45,7 @@ def of_unknown_writers(paths: Sequence[str], io: Mapping[str, str]) -> list[str]
 
 
 def check_bounds(task: BoundsTask) -> list[tuple[str, str]]:
-    """Files whose footers state what is not true, and what that is."""
+    """The files whose footers state wrong values, each with the wrong statement."""
     pa.set_cpu_count(1)
     store = Store(task.io)
     with ThreadPoolExecutor(1 if is_local(task.paths[0]) else _REMOTE_THREADS) as pool:
@@ -82,7 +82,7 @@ def _wrong_columns(file: pq.ParquetFile) -> Iterator[str]:
 def _leaf(table: pa.Table) -> pa.ChunkedArray:
     """The values of the one column that was read, including nulls of the structs around it."""
     if table.num_columns != 1:
-        raise pa.ArrowInvalid(f"columns {', '.join(table.column_names)} cannot be told apart by name")
+        raise pa.ArrowInvalid(f"columns {', '.join(table.column_names)} have ambiguous names")
     values = table.column(0)
     while pa.types.is_struct(values.type):
         values = pc.struct_field(values, [0])

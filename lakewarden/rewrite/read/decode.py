@@ -65,11 +65,11 @@ def check_footers(task: FooterTask) -> list[WrongFooter]:
     pa.set_cpu_count(1)
     store = Store(task.io)
     if not task.files or is_local(task.files[0].path):
-        results = [_check(each, store) for each in task.files]
+        results = [_check(file, store) for file in task.files]
     else:
         with ThreadPoolExecutor(_REMOTE_THREADS) as pool:
             results = list(pool.map(lambda each: _check(each, store), task.files))
-    return [each for each in results if each is not None]
+    return [result for result in results if result is not None]
 
 
 def _check(file: Footer, store: Store) -> WrongFooter | None:

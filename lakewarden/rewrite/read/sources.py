@@ -63,7 +63,7 @@ class Source:
     handle: pa.NativeFile | None
 
     def row_groups(self) -> Iterator[tuple[int, int, int]]:
-        """The row groups that the slice touches: position of the first row, rows, number."""
+        """The row groups that overlap the slice, as (position of the first row, row count, row group number)."""
         first = 0
         for number in range(self.footer.num_row_groups):
             rows = self.footer.row_group(number).num_rows

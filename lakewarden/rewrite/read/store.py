@@ -106,7 +106,7 @@ class Store:
         except pa.ArrowInvalid as error:
             raise OSError(str(error)) from error
         return [
-            f"{head}/{each.base_name}" for each in infos if each.is_file and each.base_name.startswith(start)
+            f"{head}/{info.base_name}" for info in infos if info.is_file and info.base_name.startswith(start)
         ]
 
     def remove(self, path: str) -> None:
@@ -143,6 +143,6 @@ class Store:
 
 def _as_pyiceberg(properties: Mapping[str, str]) -> dict[str, str]:
     """Translate Iceberg's property for path-style addressing of buckets to PyIceberg's name."""
-    said = properties.get("s3.path-style-access", "").lower()
-    virtual = {"s3.force-virtual-addressing": str(said == "false")} if said else {}
+    path_style = properties.get("s3.path-style-access", "").lower()
+    virtual = {"s3.force-virtual-addressing": str(path_style == "false")} if path_style else {}
     return {**virtual, **properties}

@@ -119,8 +119,8 @@ def row_group_bytes(props: Mapping[str, str]) -> int:
 def odd_properties(props: Mapping[str, str]) -> list[str]:
     """Properties that are not followed exactly, and the value used instead. None of them is a reason to stop a rewrite."""
     sizes = (_ROW_GROUP, _PAGE_BYTES, _PAGE_ROWS, _DICTIONARY_BYTES)
-    said = [_tuned_level(props)[1], *(_tuned(props, size)[1] for size in sizes)]
-    return [each for each in said if each]
+    warnings = [_tuned_level(props)[1], *(_tuned(props, size)[1] for size in sizes)]
+    return [warning for warning in warnings if warning]
 
 
 def _tuned(props: Mapping[str, str], size: _Size) -> tuple[int, str]:
@@ -231,7 +231,7 @@ def _kept_dictionary(chunk: Any, dictionary: int) -> bool:
     if "PLAIN_DICTIONARY" in chunk.encodings:
         # Parquet's Java writer: a plain data page shows as PLAIN only after a fallback.
         return "PLAIN" not in chunk.encodings
-    # Others list PLAIN for the dictionary page itself, so only the sizes show a fallback.
+    # Other writers list PLAIN for the dictionary page itself, so only the sizes show a fallback.
     most = _INDEX_BYTES * chunk.num_values
     data = chunk.total_compressed_size - dictionary
     return bool(data <= most and chunk.total_uncompressed_size <= most + 2 * _MIB)

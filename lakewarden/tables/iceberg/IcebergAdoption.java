@@ -354,7 +354,7 @@ public final class IcebergAdoption {
       Types.NestedField source, Transform transform, SerializableFunction apply, Object lower, Object upper)
       throws Unfit {
     if (lower == null || upper == null || isFloat(source.type())) {
-      throw new Unfit("its footer does not tell the range of the partition column " + source.name());
+      throw new Unfit("its footer does not state the range of the partition column " + source.name());
     }
     Object first = apply.apply(lower);
     Object last = apply.apply(upper);

@@ -60,7 +60,7 @@ public final class IcebergCold {
     TableMetadata base = ops.refresh();
     if (!base.metadataFileLocation().equals(baseLocation)) {
       throw new org.apache.iceberg.exceptions.CommitFailedException(
-          "the cold table changed meanwhile: it is at " + base.metadataFileLocation(), new Object[0]);
+          "the cold table was changed by another commit: its metadata is now " + base.metadataFileLocation(), new Object[0]);
     }
     ops.commit(base, TableMetadataParser.fromJson((String) null, metadataJson));
   }

@@ -1,1 +1,1 @@
-"""Apache Iceberg, planned and committed by its own Java library in the driver's JVM."""
+"""Apache Iceberg tables. Its own Java library, in the driver's JVM, plans and commits."""

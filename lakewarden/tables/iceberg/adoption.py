@@ -1,7 +1,7 @@
-"""Files that others wrote become part of an Iceberg table: checked from their footers, then appended in one snapshot.
+"""Adopts files of other tools into an Iceberg table: checks their footers, then appends them in one snapshot.
 
-No file can come in twice. Each attempt looks whether one of them is live at the head, and the commit holds only on top of
-that very head: whoever else appends them meanwhile, a process that was taken for dead too, makes it look again.
+No file is added twice. Each attempt checks that none of the files is live at the head, and commits only on top of that
+same head. If another process appends first (even one that was believed dead), the check is repeated.
 """
 
 from __future__ import annotations
@@ -29,13 +29,15 @@ def check_adoption(catalogs: Catalogs, table: TableRef, paths: Sequence[str]) ->
     if live:
         raise not_adopted(table, live[0], "it is part of the table already", len(live) - 1)
     try:
-        found = json.loads(catalogs.adoption.describe(loaded, candidates))
+        described = json.loads(catalogs.adoption.describe(loaded, candidates))
     except JavaError as error:
         raise catalog_error(error, f"the files to adopt into {table}") from error
-    if found["unfit"]:
-        first, *others = found["unfit"]
+    if described["unfit"]:
+        first, *others = described["unfit"]
         raise not_adopted(table, first["path"], first["reason"], len(others))
-    return Adoption(tuple(paths), found["rows"], found["bytes"], tuple(found["partitions"]), candidates)
+    return Adoption(
+        tuple(paths), described["rows"], described["bytes"], tuple(described["partitions"]), candidates
+    )
 
 
 def commit_adoption(
@@ -53,18 +55,20 @@ def commit_adoption(
         catalogs.adoption.append(sending.watched(loaded), adoption.handle, parent, json.dumps(dict(summary)))
         return True
 
-    made = commit(catalogs, table, summary, attempt, _ATTEMPTS)
-    if made is None:
-        # An attempt that was told it failed may be the one that made them live.
-        made = find_commit(catalogs, table, summary)
-    if made is None:
-        raise CommitLost(table=table, reason=f"someone else made {live[0]} part of it first")
-    return made
+    snapshot_id = commit(catalogs, table, summary, attempt, _ATTEMPTS)
+    if snapshot_id is None:
+        # An attempt that was reported as failed may have committed them.
+        snapshot_id = find_commit(catalogs, table, summary)
+    if snapshot_id is None:
+        raise CommitLost(table=table, reason=f"another commit added {live[0]} first")
+    return snapshot_id
 
 
 def find_adoption(catalogs: Catalogs, table: TableRef, load_id: str) -> int | None:
-    found: int = catalogs.bridge.findSnapshot(catalogs.load(table), json.dumps({"lineage.load": load_id}))
-    return None if found == -1 else found
+    snapshot_id: int = catalogs.bridge.findSnapshot(
+        catalogs.load(table), json.dumps({"lineage.load": load_id})
+    )
+    return None if snapshot_id == -1 else snapshot_id
 
 
 def live_among(catalogs: Catalogs, table: TableRef, paths: Sequence[str]) -> list[str]:
@@ -75,17 +79,17 @@ def live_among(catalogs: Catalogs, table: TableRef, paths: Sequence[str]) -> lis
 def _live(
     catalogs: Catalogs, loaded: Any, table: TableRef, candidates: Any, paths: Sequence[str]
 ) -> list[str]:
-    """Which of the paths the current snapshot names, in whatever spelling; only manifests not seen before are read."""
+    """The paths that are live in the current snapshot, in any spelling. Only manifests not searched before are read."""
     try:
         namesakes = json.loads(catalogs.adoption.namesakes(loaded, candidates))
     except JavaError as error:
         raise catalog_error(error, f"the metadata of {table}") from error
-    named = {normal(each) for each in namesakes}
+    named = {normal(namesake) for namesake in namesakes}
     return [path for path in paths if normal(path) in named]
 
 
 class IcebergLoads:
-    """Every promise of LoadSupport."""
+    """Implements LoadSupport for Iceberg."""
 
     def __init__(self, catalogs: Catalogs) -> None:
         self._catalogs = catalogs

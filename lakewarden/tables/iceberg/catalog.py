@@ -1,4 +1,4 @@
-"""Iceberg catalogs on a Spark session: which ones there are, which tables they have, and a table loaded fresh."""
+"""The Iceberg catalogs of a Spark session: lists catalogs and tables, and loads a table without a cache."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ _IMPLEMENTATION = "org.apache.iceberg.spark.SparkCatalog"
 _HADOOP = "org.apache.iceberg.hadoop.HadoopCatalog"
 _HERE = Path(__file__).parent
 _BETWEEN = "\x01"
-# What people configure. Iceberg registers catalogs of other classes by itself, for the work of one procedure.
+# The catalog classes that users configure. Iceberg registers other classes temporarily, for one procedure.
 _OF_PEOPLE = (_IMPLEMENTATION, "org.apache.iceberg.spark.SparkSessionCatalog")
-# This one is of the same class, and made when a DataFrame is read by path: nobody's tables are in it.
+# Spark creates this catalog when a DataFrame is read by path. It has the same class but contains no tables.
 _BY_PATH = "default_iceberg"
 
 
 def spark_settings(name: str, properties: Mapping[str, str]) -> dict[str, str]:
-    """The session settings of one configured catalog. Never cached: every plan reads the newest metadata."""
+    """The session settings of one configured catalog. Its cache is off: every plan reads the newest metadata."""
     settings = {_PREFIX + name: _IMPLEMENTATION, f"{_PREFIX}{name}.cache-enabled": "false"}
     settings.update({f"{_PREFIX}{name}.{key}": value for key, value in with_timeouts(properties).items()})
     return settings
 
 
 def session_catalogs(spark: Any) -> list[str]:
-    """Iceberg catalogs already configured on a session that was handed to us."""
-    # One call for all settings: pyspark's own way asks the JVM for each of them, 25 ms a time.
+    """The Iceberg catalogs that are configured on an existing session."""
+    # One call for all settings: pyspark asks the JVM for each setting, 25 ms each.
     written = str(spark._jsparkSession.conf().getAll().mkString(_BETWEEN))
     settings = dict(each.split(" -> ", 1) for each in written.split(_BETWEEN) if " -> " in each)
     return sorted(
@@ -51,11 +51,11 @@ def session_catalogs(spark: Any) -> list[str]:
 
 
 class Catalogs:
-    """The Iceberg catalogs of one session, reached through the bridge."""
+    """The Iceberg catalogs of one session, accessed through the Java bridge."""
 
     def __init__(self, spark: Any) -> None:
         self.spark = spark
-        # Which of the places that a table names are its own.
+        # Decides which folders belong to a table.
         self.places: Callable[[TableView], Places] = lambda _: NO_HOMES
         self.bridge = bridge(
             spark, _HERE / "IcebergBridge.java", "lakewarden.IcebergBridge", beside=file_columns(spark)
@@ -66,7 +66,7 @@ class Catalogs:
 
     @cached_property
     def history(self) -> Any:
-        """Compiled when first asked for: most commands never look back."""
+        """The Java helper for past snapshots. Compiled on first use, because most commands do not need it."""
         source = _HERE / "IcebergHistory.java"
         return bridge(self.spark, source, "lakewarden.IcebergHistory", beside=self.bridge)
 
@@ -107,7 +107,7 @@ class Catalogs:
         return sorted({TableRef(catalog, tuple(row[:-1]), row[-1]) for row in rows})
 
     def load(self, table: TableRef) -> Any:
-        """The library's table object, fresh from the catalog. Use it at once and let it go."""
+        """The library's table object, newly loaded from the catalog. Do not keep it: it does not follow later commits."""
         try:
             return self.sought(table)
         except NoSuchTable as error:
@@ -115,7 +115,7 @@ class Catalogs:
             raise
 
     def sought(self, table: TableRef) -> Any:
-        """The same, for who makes the table where there is none: a warehouse that is not there yet is no trouble then."""
+        """Like `load`, for callers that create a missing table: a missing warehouse folder is then no error."""
         try:
             catalog = self.spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergCatalog(
                 self.spark._jsparkSession, table.catalog
@@ -126,7 +126,7 @@ class Catalogs:
                 error, "NoSuchTableException", "NoSuchNamespaceException", "NoSuchIcebergTableException"
             ):
                 other = is_java(error, "NoSuchIcebergTableException")
-                reason = "is no Iceberg table" if other else "has no such table"
+                reason = "is not an Iceberg table" if other else "has no such table"
                 raise NoSuchTable(
                     table=table,
                     reason=f"catalog {table.catalog} {reason}" if not other else f"it {reason}",
@@ -135,7 +135,7 @@ class Catalogs:
             raise catalog_error(error, f"catalog {table.catalog}") from error
 
     def _refuse_missing_folder(self, catalog: str, error: BaseException) -> None:
-        """A Hadoop catalog is its folder: where that is away, all its tables seem to be. An object store has no folders to miss."""
+        """Raises if the warehouse folder of a Hadoop catalog is missing: then all its tables seem missing. Not for object stores."""
         warehouse = self._setting(catalog, "warehouse")
         of_folders = (
             self._setting(catalog, "type") == "hadoop" or self._setting(catalog, "catalog-impl") == _HADOOP
@@ -147,7 +147,7 @@ class Catalogs:
             store = path.getFileSystem(self.spark._jsparkSession.sessionState().newHadoopConf())
             away = store.getUri().getScheme() == "file" and not store.exists(path)
         except JavaError:
-            return  # whatever keeps the store from answering, what the catalog said of it is told
+            return  # the store does not answer either: the catalog's own error is reported
         if away:
             raise no_warehouse(catalog, normal(warehouse)) from error
 
@@ -156,10 +156,10 @@ class Catalogs:
 
 
 def catalog_error(error: BaseException, what: str) -> LakewardenError:
-    """A Java failure while talking to a catalog, in a user's words."""
+    """The error for a Java exception that came from a catalog, with a message for users."""
     if is_java(error, "NotFoundException", "FileNotFoundException"):
         return LakewardenError(
             reason=f"read {what}: {java_reason(error)}",
-            hint="nothing was changed; `lakewarden fsck TABLE` tells which snapshots need what is missing, and how to repair it",
+            hint="nothing was changed; `lakewarden fsck TABLE` shows which snapshots need the missing files, and how to repair it",
         )
     return Unreachable(what=what, reason=java_reason(error), kind=Outage.CATALOG)

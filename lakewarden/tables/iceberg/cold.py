@@ -1,8 +1,8 @@
-"""The colder tier of an Iceberg table: another table, of another catalog, that has every snapshot that was handed off.
+"""The cold tier of an Iceberg table: a table in another catalog with every snapshot that was handed off.
 
-Its files lie where the catalog puts it, under the same names below its location as below the live table's. Manifests and
-lists are the live table's own with other paths in them; its metadata is that of the live table, with the snapshots that were
-handed off and no others. Ids, times, sequence numbers and schemas are the same, so time travel reads the same.
+The catalog decides its location. Below it, files have the same relative paths as below the live table. Manifests and
+manifest lists are copies with changed paths. The metadata is that of the live table, but only with the snapshots that were
+handed off. Ids, times, sequence numbers and schemas are the same, so time travel gives the same result.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from lakewarden.tables.interface import ColdHome, Copying
 from lakewarden.tables.jvm import JavaError, is_java, java_reason
 from lakewarden.tables.places import ELSEWHERE
 
-# Of several lists of the metadata, the entry that tells which one it is.
+# The id field of the entries in each list of the metadata.
 _BY_ID = (("schemas", "schema-id"), ("partition-specs", "spec-id"), ("sort-orders", "order-id"))
-# Where the live table writes.
+# Properties with folders of the live table.
 _WHERE = (*ELSEWHERE, "write.object-storage.enabled", "write.location-provider.impl")
 _DELETES, _REHOMED_DELETES = "position-deletes", (".parquet", ".puffin")
 _GROWS = ("last-column-id", "last-sequence-number", "last-partition-id", "next-row-id", "last-updated-ms")
 
 
 class IcebergCold:
-    """Every promise of ColdTier."""
+    """Implements ColdTier for Iceberg."""
 
     stays_because = ""
 
@@ -53,12 +53,12 @@ class IcebergCold:
                 raise Refused(
                     action="hand off",
                     target=view.ref,
-                    reason=f"{path} names data files and is no Parquet file: its paths cannot be changed",
+                    reason=f"{path} names data files but is not a Parquet file: its paths cannot be changed",
                     hint="apply its deletes first: `lakewarden run compact-deletes`",
                 )
 
     def order(self, files: pa.Table) -> list[Copying]:
-        """Data first, then what names it: a manifest's copy tells the sizes that its delete files have there."""
+        """Data files first, then the files that name them: the copy of a manifest contains the sizes of the copied delete files."""
         deletes, manifests, lists = (
             _of_kind(files, each) for each in (_DELETES, "manifest", "manifest-list")
         )
@@ -82,7 +82,7 @@ def _of_kind(files: pa.Table, kind: str) -> pa.Table:
 
 
 def find(catalogs: Catalogs, view: TableView, catalog: str) -> ColdHome | None:
-    """The cold table, where it has been made already. Refused where a table of that name is something else."""
+    """The cold table; None if it does not exist yet. Raises Refused if another table has its name."""
     ref = TableRef(catalog, view.ref.namespace, view.ref.name)
     there = session_catalogs(catalogs.spark)
     if catalog not in there:
@@ -96,7 +96,7 @@ def find(catalogs: Catalogs, view: TableView, catalog: str) -> ColdHome | None:
         raise Refused(
             action="hand off to",
             target=ref,
-            reason="a REST catalog takes changes of a table one by one, and old snapshots are none of them",
+            reason="a REST catalog accepts only single changes of a table, and no change can add an old snapshot",
             hint="name a Hadoop, JDBC, Hive or Glue catalog: policy key handoff_catalog",
         )
     metadata = json.loads(catalogs.bridge.metadata(table))
@@ -110,15 +110,15 @@ def find(catalogs: Catalogs, view: TableView, catalog: str) -> ColdHome | None:
 
 
 def make(catalogs: Catalogs, view: TableView, catalog: str) -> ColdHome:
-    """The cold table; an empty one, where there was none."""
-    found = find(catalogs, view, catalog)
-    if found is not None:
-        return found
+    """The cold table. Creates an empty one if there is none."""
+    home = find(catalogs, view, catalog)
+    if home is not None:
+        return home
     ref = TableRef(catalog, view.ref.namespace, view.ref.name)
     properties = {
         COLD_SOURCE: str(view.ref),
         COLD_SOURCE_UUID: view.uuid,
-        "gc.enabled": "false",  # nobody's procedures may delete what it names
+        "gc.enabled": "false",  # no procedure of any tool may delete its files
         "format-version": str(view.format_version),
     }
     catalogs.cold.make(
@@ -127,9 +127,9 @@ def make(catalogs: Catalogs, view: TableView, catalog: str) -> ColdHome:
         catalogs.load(view.ref),
         json.dumps(properties),
     )
-    made = find(catalogs, view, catalog)
-    assert made is not None, "it was made a moment ago"
-    return made
+    created = find(catalogs, view, catalog)
+    assert created is not None, "it was made a moment ago"
+    return created
 
 
 def _catalog(catalogs: Catalogs, name: str) -> Any:
@@ -141,7 +141,7 @@ def _catalog(catalogs: Catalogs, name: str) -> Any:
 def register(
     catalogs: Catalogs, view: TableView, home: ColdHome, snapshot_ids: Collection[int], tags: Iterable[Ref]
 ) -> None:
-    """One commit after which the cold table has these snapshots too, and all it had. CommitLost: nothing changed."""
+    """Adds these snapshots to the cold table, in one commit. CommitLost: nothing changed."""
     table = catalogs.load(home.ref)
     cold = json.loads(catalogs.bridge.metadata(table))
     live = json.loads(catalogs.bridge.metadata(catalogs.load(view.ref)))
@@ -149,21 +149,25 @@ def register(
     lost = set(snapshot_ids) - {int(each["snapshot-id"]) for each in (*_of(cold), *_of(live))}
     if lost:
         raise CommitLost(table=home.ref, reason=f"{view.ref} no longer has snapshot {min(lost)}")
-    made = merged(cold, live, frozenset(snapshot_ids), tuple(tags), rehome(view, home), before)
-    _replace(catalogs, home, table, before, made)
+    metadata = merged(cold, live, frozenset(snapshot_ids), tuple(tags), rehome(view, home), before)
+    _replace(catalogs, home, table, before, metadata)
     now = find(catalogs, view, home.ref.catalog)
     if now is None or not now.snapshots.issuperset(snapshot_ids):
-        raise CommitLost(table=home.ref, reason="its catalog took the commit and does not show the snapshots")
+        raise CommitLost(
+            table=home.ref, reason="its catalog accepted the commit but does not show the snapshots"
+        )
 
 
 def release(catalogs: Catalogs, view: TableView, home: ColdHome, snapshot_ids: Collection[int]) -> None:
-    """One commit after which the cold table has these snapshots no longer. CommitLost: nothing changed."""
+    """Removes these snapshots from the cold table, in one commit. CommitLost: nothing changed."""
     table = catalogs.load(home.ref)
     cold, before = json.loads(catalogs.bridge.metadata(table)), catalogs.bridge.metadataLocation(table)
     _replace(catalogs, home, table, before, without(cold, frozenset(snapshot_ids), before))
     now = find(catalogs, view, home.ref.catalog)
     if now is None or not now.snapshots.isdisjoint(snapshot_ids):
-        raise CommitLost(table=home.ref, reason="its catalog took the commit and still shows the snapshots")
+        raise CommitLost(
+            table=home.ref, reason="its catalog accepted the commit but still shows the snapshots"
+        )
 
 
 def _replace(catalogs: Catalogs, home: ColdHome, table: Any, before: str, made: Mapping[str, Any]) -> None:
@@ -187,12 +191,12 @@ def merged(
     move: Callable[[str], str],
     before: str,
 ) -> dict[str, Any]:
-    """The cold table's metadata with these snapshots of the live one's. Pure.
+    """The metadata of the cold table plus these snapshots of the live table. Pure.
 
-    What the two tables share only grows: schemas, specs and orders of either are in it, under their ids.
+    Schemas, specs and sort orders of both tables are kept under their ids; none is ever removed.
     """
-    had = {int(each["snapshot-id"]): each for each in _of(cold)}
-    # A table that was only just made has numbers of its own for columns, which the live one's files do not know.
+    had = {int(snapshot["snapshot-id"]): snapshot for snapshot in _of(cold)}
+    # A newly created table has its own column ids, which differ from those in the live table's files.
     sources = (cold, live) if had else (live,)
     for each in _of(live):
         id_ = int(each["snapshot-id"])
@@ -210,7 +214,7 @@ def merged(
         "snapshots": snapshots,
         "current-snapshot-id": head,
         "refs": {
-            **_tags(cold, [each for each in tags if each.snapshot_id in had]),
+            **_tags(cold, [tag for tag in tags if tag.snapshot_id in had]),
             "main": {"snapshot-id": head, "type": "branch"},
         },
         "snapshot-log": [{"timestamp-ms": at, "snapshot-id": id_} for at, id_ in log],
@@ -228,17 +232,17 @@ def merged(
 
 
 def _log(cold: Mapping[str, Any], live: Mapping[str, Any]) -> list[tuple[int, int]]:
-    """When each snapshot was current, of either table: what time travel by time goes by.
+    """The snapshot log of both tables: when each snapshot was current. Time travel by timestamp uses it.
 
-    Those that the cold table does not have are in it too. Asked for a moment of theirs it says that it has no such
-    snapshot; without them it would answer with the rows of the one before.
+    It includes snapshots that the cold table does not have. A query for such a time then fails; without the entry, it
+    would return the rows of an earlier snapshot.
     """
     logs = (*cold.get("snapshot-log", ()), *live.get("snapshot-log", ()))
-    return sorted({(int(each["timestamp-ms"]), int(each["snapshot-id"])) for each in logs})
+    return sorted({(int(log["timestamp-ms"]), int(log["snapshot-id"])) for log in logs})
 
 
 def _tags(cold: Mapping[str, Any], tags: Sequence[Ref]) -> dict[str, Any]:
-    """A name is the newest snapshot's that had it; the one before keeps it with its id behind."""
+    """The tags. A name that several snapshots had goes to the newest; the older tag gets its snapshot id as a suffix."""
     refs = {name: each for name, each in cold.get("refs", {}).items() if name != "main"}
     for tag in tags:
         earlier = refs.get(tag.name)
@@ -249,17 +253,21 @@ def _tags(cold: Mapping[str, Any], tags: Sequence[Ref]) -> dict[str, Any]:
 
 
 def _properties(cold: Mapping[str, Any], live: Mapping[str, Any]) -> dict[str, str]:
-    """The live table's, but for where it writes: the next metadata file would lie in its folders, an orphan to its sweep."""
-    told = {key: value for key, value in live.get("properties", {}).items() if key not in _WHERE}
-    return {**told, **cold.get("properties", {})}
+    """The live table's properties without its folders: otherwise new metadata files would be orphans in the live table."""
+    properties = {key: value for key, value in live.get("properties", {}).items() if key not in _WHERE}
+    return {**properties, **cold.get("properties", {})}
 
 
 def without(cold: Mapping[str, Any], snapshot_ids: frozenset[int], before: str) -> dict[str, Any]:
-    """The cold table's metadata without these snapshots, and without the names that would lead nowhere then. Pure.
+    """The metadata of the cold table without these snapshots and their tags. Pure.
 
-    When they were current is still told: asked for a moment of theirs, it says that it does not have the snapshot.
+    The snapshot log keeps them: a query for their time then fails because the snapshot is missing.
     """
-    stays = {each["snapshot-id"]: each for each in _of(cold) if int(each["snapshot-id"]) not in snapshot_ids}
+    stays = {
+        snapshot["snapshot-id"]: snapshot
+        for snapshot in _of(cold)
+        if int(snapshot["snapshot-id"]) not in snapshot_ids
+    }
     log = [int(each["snapshot-id"]) for each in cold.get("snapshot-log", ())]
     head = next((id_ for id_ in reversed(log) if id_ in stays), next(reversed(stays), -1))
     refs = {

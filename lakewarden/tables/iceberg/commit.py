@@ -1,4 +1,4 @@
-"""Commits to Iceberg tables, and the three ways one can end: committed, lost, unknown."""
+"""Commits to Iceberg tables. A commit has one of three outcomes: committed, lost, unknown."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ _FIRST_WAIT = 0.05
 _LONGEST_WAIT = 5.0
 SETTLE_WAITS = (0.0, 0.5, 2.0)
 
-# The library itself does not know; whatever caused it, this word wins.
+# The library itself does not know the outcome. This outranks the cause of the exception.
 UNKNOWN = ("CommitStateUnknownException",)
-# A conflict the library found before it moved the pointer: worth another try on the new head.
+# A conflict that the library found before the table changed: try again on the new head.
 CONFLICT = ("CommitFailedException",)
-# The sources are gone or got deletes.
+# The source files were removed or got deletes.
 _VALIDATION = ("ValidationException",)
-# What the bridge's own check says when a commit did not build on the snapshot it was judged on.
+# The bridge's message if a commit would build on another snapshot than the one that was checked.
 _CAME_FIRST = "another commit came first"
-# The catalog refused before it looked at the commit. Of errors heard through IcebergWatch, these are the cause of its
-# `Refused`: they came too soon to be the answer to a request that the client repeated. A proxy repeats sooner.
+# The catalog rejected the request before it looked at the commit. IcebergWatch reports these as the cause of `Refused`:
+# they came too early to answer a request that the client repeated. (A proxy may repeat a request earlier.)
 REFUSED = (
     "ForbiddenException",
     "NotAuthorizedException",
@@ -48,45 +48,45 @@ REFUSED = (
     "UnprocessableEntityException",
 )
 
-# With it, the library deletes what falls off a table's metadata log after each commit.
+# The property with which the library deletes old metadata files after each commit.
 _DELETES = "write.metadata.delete-after-commit.enabled"
-# The watch did not send a commit after which the library would delete a file that is not the table's.
+# IcebergWatch did not send the commit, because the library would then delete a file of another table.
 _FOREIGN_LOG = "ForeignLog"
 
 
 class Sending:
-    """Knows whether a commit left for the catalog: before that, nothing can have changed."""
+    """Records whether a commit was sent to the catalog. Before that, nothing can have changed."""
 
     def __init__(self, catalogs: Catalogs, table: TableRef) -> None:
         self._catalogs, self._table = catalogs, table
         self._watches: list[Any] = []
 
     def watched(self, table: Any, *, keeps_files: bool = False) -> Any:
-        """The loaded table, to be committed through. `keeps_files` for actions that erase what they wrote when a commit fails."""
+        """Wraps a loaded table for commits. `keeps_files`: for actions that delete their own files when a commit fails."""
         watch = watched(self._catalogs, self._table, table, keeps_files=keeps_files)
         self._watches.append(watch)
         return watch.table()
 
     @property
     def sent(self) -> bool:
-        """Whether any attempt was sent; also where the JVM cannot tell any more."""
+        """Whether any attempt was sent. True also if the JVM cannot be asked any more."""
         try:
-            return any(each.sent() for each in self._watches)
+            return any(watch.sent() for watch in self._watches)
         except JavaError:
             return True
 
     @property
     def made(self) -> int | None:
-        """The snapshot of the newest attempt, as the library committed it."""
-        found: int = self._watches[-1].made() if self._watches else -1
-        return None if found == -1 else found
+        """The snapshot id of the newest attempt that the library committed."""
+        snapshot_id: int = self._watches[-1].made() if self._watches else -1
+        return None if snapshot_id == -1 else snapshot_id
 
 
 Attempt = Callable[[Sending], bool]
 
 
 def watched(catalogs: Catalogs, ref: TableRef, table: Any, *, keeps_files: bool = False) -> Any:
-    """The watch over a loaded table's commits. Every commit of ours goes through one."""
+    """The IcebergWatch of a loaded table. Every commit of Lakewarden goes through one."""
     watching = catalogs.watching
     watch = watching.watchKeepingFiles(table) if keeps_files else watching.watch(table)
     if str(table.properties().get(_DELETES)).lower() == "true":
@@ -97,14 +97,14 @@ def watched(catalogs: Catalogs, ref: TableRef, table: Any, *, keeps_files: bool 
 
 
 def _own_folders(view: TableView, places: Places) -> list[str]:
-    """Where the table's metadata files lie, spelled as its metadata does. What its writers say counts only inside its own places."""
-    own = {Location.of(each) for each in places.metadata_folders(view)}
+    """The folders of the table's metadata files, spelled as in its metadata. Folders outside of the table's own places do not count."""
+    own = {Location.of(folder) for folder in places.metadata_folders(view)}
     named = {parent(each) for each in (view.metadata_location, *view.metadata_log)}
     return sorted(each for each in named if Location.of(each) in own)
 
 
 def refuse_foreign_log(table: TableRef, error: BaseException) -> None:
-    """CommitForbidden where the watch did not send the commit because of what the table's metadata log names."""
+    """Raises CommitForbidden if the commit was not sent because the metadata log names a file of another table."""
     if is_java(error, _FOREIGN_LOG):
         raise CommitForbidden(table=table, reason=_foreign(error)) from error
 
@@ -114,7 +114,7 @@ def _foreign(error: BaseException) -> str:
 
 
 def prepare_rewrite(catalogs: Catalogs, rewrite: Rewrite) -> None:
-    """Read the outputs' footers. What is wrong with an output shows here, before any commit is begun."""
+    """Read the outputs' footers, so that a wrong output is found before a commit starts."""
     added = [
         {
             "path": f.path,
@@ -138,19 +138,17 @@ def commit(
     attempts: int,
     adjust: Callable[[], bool] = lambda: False,
 ) -> int | None:
-    """Run `attempt` until it commits, is lost for good, or its outcome cannot be known; the snapshot's id.
+    """Run `attempt` until it commits, is finally lost, or its outcome is unknown. Returns the snapshot's id.
 
-    `attempt` commits through a watched table and tells whether there was anything to commit; None if not. What fails before
-    anything was sent is CommitNotSent, never unknown. `adjust` is asked when the library finds that the
-    table changed under the commit: True when the next attempt takes the change into account.
+    `attempt` commits through a watched table and returns whether there was anything to commit; if not, the result is None.
+    A failure before anything was sent is CommitNotSent, never unknown. `adjust` is called when the library finds that
+    the table changed; it returns True if the next attempt can handle the change.
     """
     sending = Sending(catalogs, table)
     for number in range(attempts):
         try:
             changed = attempt(sending)
-        except (
-            Exception
-        ) as error:  # whatever went wrong, only the table can say whether it was before or after
+        except Exception as error:  # after any error, only the table itself shows whether the commit happened
             if is_java(error, *UNKNOWN):
                 return _settle(catalogs, table, summary, error)
             if is_java(error, _FOREIGN_LOG):
@@ -164,7 +162,7 @@ def commit(
                         continue
                 except (
                     Exception
-                ) as failure:  # before any further attempt: the table says how the last one ended
+                ) as failure:  # before another attempt, the table is read to learn how this one ended
                     return _lost(catalogs, table, summary, _reason(failure), sending)
             if is_java(error, *REFUSED):
                 kind = CommitDeclined if sending.sent else CommitRefused
@@ -179,32 +177,32 @@ def commit(
 
 
 def find_commit(catalogs: Catalogs, table: TableRef, summary: Mapping[str, str]) -> int | None:
-    wanted = {key: summary[key] for key in ("lineage.run_id", "lineage.group")}
-    found: int = catalogs.bridge.findSnapshot(catalogs.load(table), json.dumps(wanted))
-    return None if found == -1 else found
+    keys = {key: summary[key] for key in ("lineage.run_id", "lineage.group")}
+    snapshot_id: int = catalogs.bridge.findSnapshot(catalogs.load(table), json.dumps(keys))
+    return None if snapshot_id == -1 else snapshot_id
 
 
 def backoff(number: int) -> float:
-    """Exponential from 50 ms, with jitter, so that workers which collided once do not collide again."""
+    """Seconds to wait: exponential from 50 ms, with jitter, so that two workers do not collide again."""
     return min(_FIRST_WAIT * float(2**number), _LONGEST_WAIT) * random.uniform(0.5, 1.5)
 
 
 def _ask(catalogs: Catalogs, table: TableRef, summary: Mapping[str, str]) -> int | None:
-    """What the table says about this commit, or CommitUnknown when it cannot be asked."""
+    """The snapshot of this commit in the table, None if there is none. CommitUnknown if the table cannot be read."""
     try:
         return find_commit(catalogs, table, summary)
     except (LakewardenError, *JavaError) as error:
-        raise CommitUnknown(table=table, reason=f"the table cannot be asked: {java_reason(error)}") from error
+        raise CommitUnknown(table=table, reason=f"the table cannot be read: {java_reason(error)}") from error
 
 
 def _committed(catalogs: Catalogs, table: TableRef, summary: Mapping[str, str], sending: Sending) -> int:
-    """As the table shows it; or, where others expired it right after, as the library made it."""
-    found = _ask(catalogs, table, summary)
-    if found is None:
-        found = sending.made
-    if found is None:
+    """The snapshot id from the table; if another tool expired the snapshot already, the id from the library."""
+    snapshot_id = _ask(catalogs, table, summary)
+    if snapshot_id is None:
+        snapshot_id = sending.made
+    if snapshot_id is None:
         raise CommitUnknown(table=table, reason="it succeeded, but the table does not show the snapshot")
-    return found
+    return snapshot_id
 
 
 def _reason(error: Exception) -> str:
@@ -219,24 +217,24 @@ def _lost(
     sending: Sending,
     kind: type[CommitLost] = CommitLost,
 ) -> int:
-    """Lost only if the table agrees: an attempt that committed and was told otherwise makes the next one fail like this."""
-    found = _ask(catalogs, table, summary) if sending.sent else None
-    if found is None:
+    """Lost only if the table does not have the commit: after an attempt that committed unnoticed, the next one fails this way."""
+    snapshot_id = _ask(catalogs, table, summary) if sending.sent else None
+    if snapshot_id is None:
         raise kind(table=table, reason=reason)
-    return found
+    return snapshot_id
 
 
 def _settle(catalogs: Catalogs, table: TableRef, summary: Mapping[str, str], error: BaseException) -> int:
-    """The outcome was not told. The table itself is asked, by run id, a few times: a slow catalog may still be at it.
+    """The outcome was not reported: look for the run id in the table, a few times, because a slow catalog may still commit.
 
-    Not finding it proves nothing: the outputs stay until a later run can tell.
+    If it is not found, that proves nothing: the outputs stay until a later run knows the outcome.
     """
     for wait in SETTLE_WAITS:
         clock.sleep(wait)
         try:
-            found = find_commit(catalogs, table, summary)
+            snapshot_id = find_commit(catalogs, table, summary)
         except (LakewardenError, *JavaError):
-            continue  # the catalog does not answer: as unknown as before
-        if found is not None:
-            return found
+            continue  # the catalog does not answer: the outcome stays unknown
+        if snapshot_id is not None:
+            return snapshot_id
     raise CommitUnknown(table=table, reason=java_reason(error)) from error

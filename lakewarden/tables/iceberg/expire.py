@@ -1,4 +1,4 @@
-"""Dropping snapshots and refs from an Iceberg table's metadata. No file is touched."""
+"""Removes snapshots and refs from the metadata of an Iceberg table. No data, delete or manifest file is deleted."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from lakewarden.tables.jvm import JavaError, is_java, java_reason
 
 
 def expire(catalogs: Catalogs, view: TableView, snapshot_ids: Sequence[int], refs: Mapping[str, int]) -> None:
-    """One commit on top of exactly the view that was judged; MovedOn where others came first. HeldByRef: a ref names one of them now."""
+    """Commits on top of exactly this view; MovedOn if another commit came first. HeldByRef: a ref names one of the snapshots now."""
     ids, names = json.dumps(sorted(snapshot_ids)), json.dumps(dict(refs))
     sending = Sending(catalogs, view.ref)
     try:
         table = sending.watched(catalogs.load(view.ref))
-        told = catalogs.expiry.expire(table, view.uuid, view.metadata_location, ids, names)
+        reply = catalogs.expiry.expire(table, view.uuid, view.metadata_location, ids, names)
     except JavaError as error:
         refuse_foreign_log(view.ref, error)
         if is_java(error, *CONFLICT) and not is_java(error, *UNKNOWN):
@@ -37,12 +37,12 @@ def expire(catalogs: Catalogs, view: TableView, snapshot_ids: Sequence[int], ref
         if is_java(error, *REFUSED):
             if _remaining(catalogs, view, ids, names):
                 raise CommitRefused(table=view.ref, reason=java_reason(error)) from error
-            return  # the refusal was the answer to a repeated request: the first copy was taken
+            return  # a repeated request was rejected because the first copy had been accepted
         if not sending.sent:
             raise CommitNotSent(table=view.ref, reason=java_reason(error)) from error
         _settle(catalogs, view, ids, names, error)
         return
-    answer = json.loads(told)
+    answer = json.loads(reply)
     if answer.get("moved"):
         raise MovedOn
     held = [(str(name), int(snapshot_id)) for name, snapshot_id in answer["held"]]
@@ -51,24 +51,24 @@ def expire(catalogs: Catalogs, view: TableView, snapshot_ids: Sequence[int], ref
 
 
 def _remaining(catalogs: Catalogs, view: TableView, ids: str, names: str) -> bool:
-    """Whether the table still has any of these snapshots or refs; CommitUnknown when the table cannot be read."""
+    """Whether the table still has any of these snapshots or refs. CommitUnknown if the table cannot be read."""
     try:
-        found: bool = catalogs.expiry.remaining(catalogs.load(view.ref), ids, names)
+        remaining: bool = catalogs.expiry.remaining(catalogs.load(view.ref), ids, names)
     except (LakewardenError, *JavaError) as error:
         raise CommitUnknown(
             table=view.ref, reason=f"the table cannot be read: {java_reason(error)}"
         ) from error
-    return found
+    return remaining
 
 
 def _settle(catalogs: Catalogs, view: TableView, ids: str, names: str, error: BaseException) -> None:
-    """The outcome was not told: the table is asked. Snapshots that are all gone went; that they are there proves nothing."""
+    """The outcome was not reported: read the table. If all snapshots are gone, the commit succeeded; otherwise it stays unknown."""
     for wait in SETTLE_WAITS:
         clock.sleep(wait)
         try:
             table = catalogs.load(view.ref)
         except (LakewardenError, *JavaError):
-            continue  # the catalog does not answer: as unknown as before
+            continue  # the catalog does not answer: the outcome stays unknown
         if not catalogs.expiry.remaining(table, ids, names):
             return
     raise CommitUnknown(table=view.ref, reason=java_reason(error)) from error

@@ -1,4 +1,4 @@
-"""A filter as Iceberg's library reads it: the JSON of its expressions, each literal in the form of its column's type."""
+"""Translates a filter into the JSON of Iceberg's expressions, with each literal in the type of its column."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from lakewarden.policy.filters import (
 _OPERATORS = {"=": "eq", "<>": "not-eq", "<": "lt", "<=": "lt-eq", ">": "gt", ">=": "gt-eq"}
 _OPPOSITES = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 _WHOLE = {"int": 31, "long": 63}
-# What is rounded to infinity, as a double has it.
+# The smallest values (as doubles) that round to infinity in each type.
 _INFINITE = {"float": 2.0**128 - 2.0**103, "double": inf}
-# A decimal column has up to 38 digits, Python's own arithmetic 28.
+# A decimal column has up to 38 digits; Python's default is 28.
 _DIGITS = Context(prec=50)
 
 
 def expression(where: str, schema_json: str, zone: str) -> str:
-    """The JSON of an expression; `zone` is where a timestamp without one was read. WrongFilter where it does not fit the table."""
+    """The JSON of the expression. `zone` applies to timestamps without a zone. WrongFilter if it does not fit the table."""
     columns = dict(_columns(json.loads(schema_json)["fields"]))
     return json.dumps(_Binder(columns, ZoneInfo(zone)).bind(parse(where)))
 
 
 def _columns(fields: Sequence[Mapping[str, Json]], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Every column by its full name, with its type; those of structs too, not those of lists and maps."""
+    """All columns as (full name, type), including fields of structs, but not of lists and maps."""
     for field in fields:
         name, type_ = f"{prefix}{field['name']}", field["type"]
         if isinstance(type_, str):
@@ -61,11 +61,11 @@ class _Binder:
         self._zone = zone
 
     def bind(self, term: Filter, *, negated: bool = False) -> Json:
-        """A negation is carried down to the comparisons. As in SQL, neither a comparison nor its opposite is true of null."""
+        """Translates one term. Negations move down to the comparisons. As in SQL, a comparison with null is never true."""
         match term:
             case All(terms) | Any(terms):
                 word = "and" if isinstance(term, All) != negated else "or"
-                return _halves(word, [self.bind(each, negated=negated) for each in terms])
+                return _halves(word, [self.bind(term, negated=negated) for term in terms])
             case Not(inner):
                 return self.bind(inner, negated=not negated)
             case IsNull(column):
@@ -73,23 +73,23 @@ class _Binder:
             case StartsWith(column, prefix):
                 name, type_ = self._named(column)
                 if type_ != "string":
-                    raise WrongFilter(f"column {name} is {type_}: only a text begins with something")
+                    raise WrongFilter(f"column {name} is {type_}: only strings can be compared by prefix")
                 return _of_values("starts-with", name, negated, value=prefix)
             case OneOf(column, literals):
                 name, type_ = self._named(column)
                 return _of_values(
-                    "in", name, negated, values=[self._value(name, type_, each) for each in literals]
+                    "in", name, negated, values=[self._value(name, type_, literal) for literal in literals]
                 )
             case Compare(column, operator, literal):
                 name, type_ = self._named(column)
                 value = self._value(name, type_, literal)
-                told = _OPERATORS[_OPPOSITES[operator] if negated else operator]
-                return _no_null(name, {"type": told, "term": name, "value": value})
+                symbol = _OPERATORS[_OPPOSITES[operator] if negated else operator]
+                return _no_null(name, {"type": symbol, "term": name, "value": value})
             case _:
                 assert_never(term)
 
     def _named(self, column: str) -> tuple[str, str]:
-        """The column as the table spells it: letters may differ in case, as in Spark."""
+        """The column's name as the table spells it, and its type. Upper and lower case are the same, as in Spark."""
         if column in self._columns:
             return column, self._columns[column]
         alike = [each for each in self._columns if each.lower() == column.lower()]
@@ -102,11 +102,13 @@ class _Binder:
         try:
             return self._converted(type_, literal)
         except (ValueError, InvalidOperation, ArithmeticError):
-            told = f"{literal.of} {literal.text!r}" if literal.of is not Of.NUMBER else literal.text
-            raise WrongFilter(f"column {column} is {type_}, which {told} is not") from None
+            shown = f"{literal.of} {literal.text!r}" if literal.of is not Of.NUMBER else literal.text
+            raise WrongFilter(
+                f"column {column} is {type_}, and {shown} is not a value of that type"
+            ) from None
 
     def _converted(self, type_: str, literal: Literal) -> Json:
-        """ValueError where the literal is none of that type."""
+        """The literal in the JSON form of the type. ValueError if it is not a value of that type."""
         text = literal.text.strip() if type_ != "string" else literal.text
         if type_ == "boolean" and text.lower() in ("true", "false"):
             return text.lower() == "true"
@@ -127,13 +129,13 @@ class _Binder:
         raise ValueError
 
     def _moment(self, type_: str, text: str) -> str:
-        told = datetime.fromisoformat(text)
+        parsed = datetime.fromisoformat(text)
         if type_.startswith("timestamptz"):
-            moment = told if told.tzinfo else told.replace(tzinfo=self._zone)
+            moment = parsed if parsed.tzinfo else parsed.replace(tzinfo=self._zone)
             return moment.astimezone(UTC).isoformat()
-        if told.tzinfo:
+        if parsed.tzinfo:
             raise ValueError
-        return told.isoformat()
+        return parsed.isoformat()
 
 
 def _number(type_: str, literal: Literal, text: str) -> Json:
@@ -148,7 +150,7 @@ def _number(type_: str, literal: Literal, text: str) -> Json:
         return int(number)
     if type_ in _INFINITE:
         value = float(number)
-        if abs(value) >= _INFINITE[type_]:  # it is no JSON
+        if abs(value) >= _INFINITE[type_]:  # JSON has no infinity
             raise ValueError
         return value
     scale = int(type_.rstrip(")").rpartition(",")[2])
@@ -159,7 +161,7 @@ def _number(type_: str, literal: Literal, text: str) -> Json:
 
 
 def _day(text: str) -> str:
-    """A moment is no day, unless it is the day's first."""
+    """The date in the text. A timestamp is accepted only if it is midnight."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo or (moment.hour, moment.minute, moment.second, moment.microsecond) != (0, 0, 0, 0):
         raise ValueError
@@ -171,14 +173,14 @@ def _of_values(word: str, column: str, negated: bool, **values: Json) -> Json:
 
 
 def _no_null(column: str, term: Mapping[str, Json]) -> Json:
-    """The library takes null for less than every value, and for different from it; what names one value needs no more."""
+    """Adds `is not null`: in the library, null is less than every value and unequal to it. Equality does not need it."""
     if term["type"] in ("eq", "in", "starts-with"):
         return term
     return {"type": "and", "left": {"type": "not-null", "term": column}, "right": term}
 
 
 def _halves(word: str, terms: Sequence[Json]) -> Json:
-    """As a tree whose depth is small, however many they are."""
+    """Combines the terms into a balanced tree, so that its depth stays small."""
     if len(terms) == 1:
         return terms[0]
     half = len(terms) // 2

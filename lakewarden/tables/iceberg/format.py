@@ -1,4 +1,4 @@
-"""Iceberg behind the seam of tables/interface.py."""
+"""The Iceberg implementation of tables/interface.py."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from lakewarden.tables.metadata_walk import Survey
 from lakewarden.tables.places import NO_HOMES, Places
 from lakewarden.tables.reachability import Reached
 
-# What all tables together may take of the cache folder: about 100 million files.
+# The maximum size of the cache folder, for all tables: about 100 million files.
 _CACHE_BYTES = 2 << 30
 
 
 class Iceberg:
-    """Every promise of TableFormat, kept by Iceberg's own library."""
+    """Implements TableFormat with Iceberg's own library."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Iceberg:
         cache: Path,
         places: Callable[[TableView], Places] = lambda _: NO_HOMES,
     ) -> None:
-        """`reader` decodes metadata files in bulk; what it read is remembered under `cache`."""
+        """`reader` decodes metadata files in bulk; the result is cached in the folder `cache`."""
         self._catalogs = Catalogs(spark)
         self._catalogs.places = places
         self._spark = spark
@@ -66,7 +66,7 @@ class Iceberg:
         return read_view(self._catalogs, table)
 
     def version(self, table: TableRef) -> str:
-        """Whose the newest metadata is and where it lies: it is written once and never changed."""
+        """The table's uuid and the path of its newest metadata file: a metadata file never changes."""
         return str(self._catalogs.bridge.pointer(self._catalogs.load(table)))
 
     def files(

@@ -1,4 +1,4 @@
-"""What past snapshots did: the files one removed, as its parent had them, and added; and which one a file came with."""
+"""Changes of past snapshots: the files that a snapshot removed and added, and the snapshot that added a file."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ def read_replaced(catalogs: Catalogs, ref: TableRef, snapshot_id: int) -> Replac
     return Replaced(changes["schema"], removed, added, missing)
 
 
-# How an entry of a manifest says that its file left with the entry's snapshot.
+# The status of a manifest entry whose file was deleted in the entry's snapshot.
 _DELETED = 2
 
 
 def read_additions(catalogs: Catalogs, view: TableView, snapshot_id: int | None, name: str) -> pa.Table:
-    """From Iceberg's own tables of manifest entries, which Spark's tasks read in bulk."""
+    """Reads Iceberg's metadata tables of manifest entries, in bulk with Spark tasks."""
     spark, name_in_sql = catalogs.spark, quoted(view.ref)
     try:
-        spark.catalog.refreshTable(name_in_sql)  # a session that was handed to us may remember an older one
+        spark.catalog.refreshTable(name_in_sql)  # an existing session may have an older version in its cache
         if snapshot_id is None:
-            found = spark.table(f"{name_in_sql}.all_entries")
+            entries = spark.table(f"{name_in_sql}.all_entries")
         else:
-            found = spark.sql(f"select * from {name_in_sql}.entries version as of {snapshot_id}")
-            found = found.where(f"status <> {_DELETED}")
+            entries = spark.sql(f"select * from {name_in_sql}.entries version as of {snapshot_id}")
+            entries = entries.where(f"status <> {_DELETED}")
         path = sf.col("data_file.file_path")
         return (
-            found.where(sf.col("data_file.content") == 0)
+            entries.where(sf.col("data_file.content") == 0)
             .where(path.endswith(name))
             .select(
                 path.alias("path"), sf.col("snapshot_id"), (sf.col("status") == _DELETED).alias("removed")
@@ -58,33 +58,33 @@ def read_additions(catalogs: Catalogs, view: TableView, snapshot_id: int | None,
 def _removed(
     catalogs: Catalogs, table: Any, snapshot_id: int, rows: list[Mapping[str, Any]]
 ) -> tuple[Files, str]:
-    """As the parent had them; where it is gone, as the snapshot itself remembers them, and why that is not enough."""
+    """The removed files as in the parent. If the parent is gone: as in the snapshot, and the reason why that is incomplete."""
     remembered = Files(tuple(_file(row) for row in rows))
     parent = table.snapshot(snapshot_id).parentId()
     if not rows:
         return remembered, ""
     if parent is None or table.snapshot(parent) is None:
         which = "" if parent is None else f" {parent}"
-        return remembered, f"its parent snapshot{which} has expired, and with it which deletes applied"
+        return remembered, f"its parent snapshot{which} has expired, so the deletes that applied are unknown"
     try:
-        found = _planned(catalogs, table, parent, rows)
+        files = _planned(catalogs, table, parent, rows)
     except JavaError as error:
         if is_java(error, "NotFoundException", "FileNotFoundException"):
             return remembered, f"the metadata of its parent snapshot {parent} is gone: {java_reason(error)}"
         raise catalog_error(error, f"snapshot {parent}") from error
-    absent = {row["path"] for row in rows} - {file.path for file in found.files}
+    absent = {row["path"] for row in rows} - {file.path for file in files.files}
     if absent:
         return remembered, f"its parent snapshot {parent} does not have {min(absent)}"
-    return found, ""
+    return files, ""
 
 
 def _planned(catalogs: Catalogs, table: Any, snapshot_id: int, rows: list[Mapping[str, Any]]) -> Files:
     if not rows:
         return Files(())
     paths = json.dumps([row["path"] for row in rows])
-    found = json.loads(catalogs.history.planned(table, snapshot_id, paths))
+    planned = json.loads(catalogs.history.planned(table, snapshot_id, paths))
     return Files(
-        tuple(_file(row) for row in found["files"]), tuple(read_delete(row) for row in found["deletes"])
+        tuple(_file(row) for row in planned["files"]), tuple(read_delete(row) for row in planned["deletes"])
     )
 
 

@@ -1,4 +1,4 @@
-"""An Iceberg table walked to its end for fsck. Read from the store each time: what is remembered proves nothing about it."""
+"""Reads all metadata of an Iceberg table for fsck. Always from the store: the cache cannot prove that a file is intact."""
 
 from __future__ import annotations
 
@@ -14,25 +14,27 @@ from lakewarden.tables.metadata_cache import MetadataReader
 from lakewarden.tables.metadata_walk import VECTOR, Broken, Files, Manifests, Root, Survey
 from lakewarden.tables.metadata_walk_steps import Register, Rows, Spelling, lists_of, number_lists, plain
 
-# Decoded as position deletes; a vector is a part of a Puffin file.
+# Decoded as position deletes; a deletion vector is a part of a Puffin file.
 _POSITION_DELETES = 1
 
 
 def survey(view: TableView, reader: MetadataReader, io: Mapping[str, str]) -> Survey:
-    told = [each for each in view.snapshots if each.manifest_list]
+    snapshots = [snapshot for snapshot in view.snapshots if snapshot.manifest_list]
     register = Register()
     broken: list[Broken] = []
-    named = number_lists(reader.lists([each.manifest_list for each in told], io, {}), register, broken)
-    roots = [Root(each.id, (each.manifest_list,)) for each in told]
+    named = number_lists(
+        reader.lists([snapshot.manifest_list for snapshot in snapshots], io, {}), register, broken
+    )
+    roots = [Root(snapshot.id, (snapshot.manifest_list,)) for snapshot in snapshots]
     nothing = np.empty(0, dtype=np.int32)
-    lists = lists_of(roots, [named.get(each.manifest_list, nothing) for each in told])
+    lists = lists_of(roots, [named.get(snapshot.manifest_list, nothing) for snapshot in snapshots])
     manifests, files = _read_manifests(register, broken, reader, io)
     return Survey(
         lists,
         manifests,
         files,
         tuple(broken),
-        tuple(_unread(len(view.snapshots) - len(told), int(sum(register.encrypted)))),
+        tuple(_unread(len(view.snapshots) - len(snapshots), int(sum(register.encrypted)))),
         Spelling(manifests, files, reader, io).spell,
     )
 
@@ -41,22 +43,22 @@ def _read_manifests(
     register: Register, broken: list[Broken], reader: MetadataReader, io: Mapping[str, str]
 ) -> tuple[Manifests, Files]:
     paths = register.paths
-    found = np.full(len(paths), -1, dtype=np.int64)
-    chosen = [each for each in range(len(paths)) if not register.encrypted[each]]
-    # Not told how many files to expect, the reader gives what there is: that counts differ does not hide the files.
-    wanted = [(paths[each], register.lengths[each], -1) for each in chosen]
+    counts = np.full(len(paths), -1, dtype=np.int64)
+    chosen = [number for number in range(len(paths)) if not register.encrypted[number]]
+    # Without an expected count, the reader returns what it finds: a wrong count in the list does not hide the files.
+    files = [(paths[each], register.lengths[each], -1) for each in chosen]
     rows = Rows(_kinds)
-    for number, (path, table, trouble) in zip(chosen, reader.manifests(wanted, io), strict=True):
+    for number, (path, table, trouble) in zip(chosen, reader.manifests(files, io), strict=True):
         if table is None:
             broken.append(Broken("manifest", path, plain(trouble)))
             continue
-        found[number] = table.num_rows
+        counts[number] = table.num_rows
         rows.add(number, table)
-    return register.manifests(found), rows.files()
+    return register.manifests(counts), rows.files()
 
 
 def _kinds(table: pa.Table) -> tuple[Any, Any]:
-    """Only live entries were read, and each counts by itself."""
+    """The kind and the sign of each entry. The sign is always 1: only live entries were read."""
     kinds = table["kind"].to_numpy().copy()
     puffin = pc.ends_with(table["path"], ".puffin").to_numpy()
     kinds[(kinds == _POSITION_DELETES) & puffin] = VECTOR

@@ -1,4 +1,4 @@
-"""The partitions of an Iceberg table, and how some of them leave it: a metadata delete of whole files."""
+"""Lists and drops partitions of an Iceberg table. Dropping is a metadata delete of whole files."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _TRANSFORMS = {kind.value: kind for kind in (KeyKind.YEAR, KeyKind.MONTH, KeyKin
 _DATE = "date"
 _MICROS = ("timestamp", "timestamptz")
 _NANOS = ("timestamp_ns", "timestamptz_ns")
-# What the library says when a file it is to delete has left already.
+# The library's message if a file that should be removed is already gone.
 _GONE = "Missing required files to delete"
 
 
 def read_partitions(catalogs: Catalogs, view: TableView, where: str | None) -> PartitionSet:
-    """Every partition of every spec that has live files at the head of main."""
+    """All partitions, of every spec, that have live files at the head of main."""
     head = view.head()
     if head is None:
         return PartitionSet(None, (), frozenset() if where else None)
@@ -42,42 +42,42 @@ def read_partitions(catalogs: Catalogs, view: TableView, where: str | None) -> P
 
 
 def live_partitions(view: TableView, files: FileSet) -> list[LivePartition]:
-    """The files of each partition added up; the order is that of their ids."""
-    told = {row["partition"]: row for row in _added_up(files)}
+    """The sums over the files of each partition, in the order of partition ids."""
+    sums = {row["partition"]: row for row in _added_up(files)}
     fields = {spec.id: spec.fields for spec in view.specs}
     columns = {each["id"]: each for each in json.loads(view.schema_json).get("fields", ())}
     ages = _Ages(view.snapshots)
     return [
         LivePartition(
-            id=each.id,
-            spec_id=each.spec_id,
-            path=each.path,
-            keys=_keys(each, fields[each.spec_id], columns),
-            files=told[each.id]["path_count"],
-            rows=told[each.id]["records_sum"],
-            bytes=told[each.id]["bytes_sum"],
-            changed_at=ages.newest(told[each.id]["changed_max"]),
+            id=partition.id,
+            spec_id=partition.spec_id,
+            path=partition.path,
+            keys=_keys(partition, fields[partition.spec_id], columns),
+            files=sums[partition.id]["path_count"],
+            rows=sums[partition.id]["records_sum"],
+            bytes=sums[partition.id]["bytes_sum"],
+            changed_at=ages.newest(sums[partition.id]["changed_max"]),
         )
-        for each in files.partitions
-        if each.id in told
+        for partition in files.partitions
+        if partition.id in sums
     ]
 
 
 def _added_up(files: FileSet) -> list[dict[str, Any]]:
     rows = files.files.append_column("changed", _last_change(files))
-    wanted = [("path", "count"), ("records", "sum"), ("bytes", "sum"), ("changed", "max")]
-    found: list[dict[str, Any]] = rows.group_by("partition").aggregate(wanted).to_pylist()
-    return found
+    aggregates = [("path", "count"), ("records", "sum"), ("bytes", "sum"), ("changed", "max")]
+    sums: list[dict[str, Any]] = rows.group_by("partition").aggregate(aggregates).to_pylist()
+    return sums
 
 
 def _last_change(files: FileSet) -> pa.Array:
-    """Of each file the sequence number it came with, or the one of the newest delete that applies to it."""
+    """For each file: its sequence number, or that of the newest delete that applies to it, if newer."""
     own = files.files["sequence_number"].combine_chunks()
     applying = files.files["deletes"].combine_chunks()
     of = pc.list_parent_indices(applying)
     if not len(of):
         return own
-    numbers = pa.array([each.sequence_number for each in files.deletes], pa.int64())
+    numbers = pa.array([delete.sequence_number for delete in files.deletes], pa.int64())
     struck = pa.table({"file": of, "number": numbers.take(pc.list_flatten(applying))})
     newest = struck.group_by("file").aggregate([("number", "max")])
     place = pc.index_in(pa.array(range(len(own)), of.type), newest["file"].combine_chunks())
@@ -85,16 +85,16 @@ def _last_change(files: FileSet) -> pa.Array:
 
 
 class _Ages:
-    """From sequence numbers to times: the commit itself, or where it has expired the first one after it."""
+    """Maps a sequence number to a time: that of its commit or, if expired, of the first later commit that still exists."""
 
     def __init__(self, snapshots: Sequence[Snapshot]) -> None:
         numbered = sorted(
-            (each for each in snapshots if each.sequence_number), key=lambda s: s.sequence_number
+            (snapshot for snapshot in snapshots if snapshot.sequence_number), key=lambda s: s.sequence_number
         )
-        self._numbers = [each.sequence_number for each in numbered]
-        self._times = [each.committed_at for each in numbered]
-        # Before format version 2 commits had no numbers: any of them may have brought the file.
-        unnumbered = [each.committed_at for each in snapshots if not each.sequence_number]
+        self._numbers = [snapshot.sequence_number for snapshot in numbered]
+        self._times = [snapshot.committed_at for snapshot in numbered]
+        # Before format version 2, commits had no sequence numbers: any of them may have added the file.
+        unnumbered = [snapshot.committed_at for snapshot in snapshots if not snapshot.sequence_number]
         self._unnumbered = max(unnumbered, default=self._times[0] if self._times else None)
 
     def newest(self, number: int) -> datetime | None:
@@ -107,7 +107,7 @@ class _Ages:
 def _keys(
     partition: Partition, fields: Sequence[PartitionField], columns: Mapping[int, Mapping[str, Any]]
 ) -> tuple[PartitionKey, ...]:
-    """A field whose transform became void says nothing."""
+    """The partition keys. A field whose transform became void is left out."""
     return tuple(
         _key(field, value, columns.get(field.source_id, {}))
         for field, value in zip(fields, partition.values, strict=True)
@@ -136,24 +136,24 @@ def drop_partitions(
     ids: Sequence[int],
     summary: Mapping[str, str],
 ) -> Dropped:
-    """One `delete` snapshot of exactly the files that were found. CommitLost when one of them has left."""
-    chosen, told = json.dumps(list(ids)), json.dumps(dict(summary))
+    """Commits one `delete` snapshot that removes exactly the files in `found`. CommitLost if one of them is already gone."""
+    chosen, properties = json.dumps(list(ids)), json.dumps(dict(summary))
 
     def attempt(sending: Sending) -> bool:
-        catalogs.partitions.drop(sending.watched(catalogs.load(table)), found.handle, chosen, told)
+        catalogs.partitions.drop(sending.watched(catalogs.load(table)), found.handle, chosen, properties)
         return True
 
     try:
         snapshot_id = commit(catalogs, table, summary, attempt, _ATTEMPTS)
     except CommitLost as error:
-        if _GONE in error.message:  # which would be followed by all of their names
-            reason = "others rewrote or removed files of these partitions first"
+        if _GONE in error.message:  # the library's own message lists all of their names
+            reason = "another commit rewrote or removed files of these partitions first"
             raise CommitLost(table=table, reason=reason) from error
         raise
     if snapshot_id is None:
         raise AssertionError("a delete of files is always a commit")
-    wanted = set(ids)
-    gone = [each for each in found.partitions if each.id in wanted]
+    dropped = set(ids)
+    gone = [partition for partition in found.partitions if partition.id in dropped]
     return Dropped(
         snapshot_id,
         sum(each.files for each in gone),

@@ -1,10 +1,10 @@
-"""What an Iceberg table needs: a set over all of some snapshots, never a walk along ancestry.
+"""The files that an Iceberg table needs: a set over a set of snapshots, never a walk along ancestry.
 
-Snapshots lead to manifest lists, lists to manifests, manifests to data files, delete files and deletion vectors. Besides,
-the table needs its metadata files, its version hint and its statistics. One file that cannot be read stops everything and
-is named: what is not known to be unneeded is needed.
+Snapshots name manifest lists, lists name manifests, and manifests name data files, delete files and deletion vectors. The
+table also needs its metadata files, its version hint and its statistics. A file that cannot be read raises an error with
+its path, because a file counts as needed unless the opposite is proven.
 
-Paths travel as hashes of their normal form (lakewarden/model/location.py), eight bytes each, so that tables of millions of files fit.
+Paths are hashes of their normal form (lakewarden/model/location.py), 8 bytes each, so that millions of files fit in memory.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _KINDS = ("data", "position-deletes", "equality-deletes")
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Asks one table's metadata, through the cache."""
+    """Computes reachability from one table's metadata, through the cache."""
 
     view: TableView
     known: Remembered
 
     def reached(self, snapshot_ids: Collection[int] | None = None) -> Reached:
-        """Every file that these snapshots need (all, when not said), and the table's own metadata."""
+        """All files that these snapshots need (None: all snapshots), and the table's own metadata."""
         view = self.view
         chosen = [s for s in view.snapshots if snapshot_ids is None or s.id in snapshot_ids]
         listed = self._listed(chosen)
-        # Statistics that the metadata names are needed, also those of a snapshot that another tool dropped.
+        # All statistics in the metadata are needed, even those of a snapshot that another tool has dropped.
         named = [path for _, path in view.statistics] if snapshot_ids is None else []
         needed = Needed(view)
         needed.add([*own_metadata(view, chosen), *named])
@@ -45,25 +45,28 @@ class Reach:
         for table in self.known.named(listed, np.arange(len(listed.paths))):
             needed.add(table["path"])
         if snapshot_ids is None:
-            lists = [_list_of(each) for each in view.snapshots]
+            lists = [_list_of(snapshot) for snapshot in view.snapshots]
             self.known.tidy(lists, listed.paths.to_pylist())
         return needed.reached(tuple(each.id for each in chosen), hashes([version_hint(view)]))
 
     def named_paths(self, numbers: Any) -> Iterator[pa.Array]:
-        """The lists, manifests and files whose hashes are among these sorted numbers."""
+        """The paths of lists, manifests and files whose hashes are in these sorted numbers."""
         listed = self._listed(self.view.snapshots)
-        named = [pa.array([_list_of(each) for each in self.view.snapshots], pa.string()), listed.paths]
+        named = [
+            pa.array([_list_of(snapshot) for snapshot in self.view.snapshots], pa.string()),
+            listed.paths,
+        ]
         for paths in named:
             yield paths.filter(pa.array(contains(numbers, hashes(paths))))
         for table in self.known.named(listed, np.arange(len(listed.paths))):
-            found = contains(numbers, hashes(table["path"]))
-            yield table["path"].combine_chunks().filter(pa.array(found))
+            matching = contains(numbers, hashes(table["path"]))
+            yield table["path"].combine_chunks().filter(pa.array(matching))
 
     def unreached(self, removed: Collection[int]) -> pa.Table:
-        """What is reachable now and would not be without these snapshots. The difference of two sets, nothing listed.
+        """Files that only the removed snapshots need: the difference of two reachable sets. The store is not listed.
 
-        A file that only a removed snapshot needs is named by a manifest that only removed snapshots name. So only those
-        manifests give candidates, and only where there are some must what stays be known to the last file.
+        Such a file is named by a manifest that only removed snapshots name. So only these manifests give candidates, and
+        the complete set of remaining files is computed only if there are candidates.
         """
         stay = [s for s in self.view.snapshots if s.id not in removed]
         go = [s for s in self.view.snapshots if s.id in removed]
@@ -74,8 +77,8 @@ class Reach:
         return pa.concat_tables([files, _manifests(listed, gone), self._unreached_metadata(stay, go)])
 
     def closure(self, snapshot_ids: Collection[int]) -> pa.Table:
-        """Every file that these snapshots need: their lists, manifests, data and delete files."""
-        chosen = [each for each in self.view.snapshots if each.id in snapshot_ids]
+        """All files that these snapshots need: their lists, manifests, data and delete files."""
+        chosen = [snapshot for snapshot in self.view.snapshots if snapshot.id in snapshot_ids]
         lists = [_list_of(each) for each in chosen]
         listed = self._listed(chosen)
         every = np.arange(len(listed.paths))
@@ -93,14 +96,14 @@ class Reach:
         return pa.concat_tables([table.take(pa.array(np.sort(first))), _manifests(listed, every), own])
 
     def _listed(self, snapshots: Sequence[Snapshot]) -> Listed:
-        """The manifests of these snapshots, all of them on the store."""
-        listed = self.known.listed([_list_of(each) for each in snapshots])
+        """The manifests of these snapshots. Raises if one of them is missing in the store."""
+        listed = self.known.listed([_list_of(snapshot) for snapshot in snapshots])
         self.known.check_there(listed)
         return listed
 
     def _unreached_files(self, listed: Listed, gone: Any, kept: Any) -> pa.Table:
         candidates = list(self.known.named(listed, gone))
-        if not sum(each.num_rows for each in candidates):
+        if not sum(candidate.num_rows for candidate in candidates):
             return UNREACHED.empty_table()
         table = pa.concat_tables(candidates)
         numbers, first = np.unique(hashes(table["path"]), return_index=True)
@@ -112,19 +115,19 @@ class Reach:
         return _files(table.take(pa.array(np.sort(first))))
 
     def _unreached_metadata(self, stay: Sequence[Snapshot], go: Sequence[Snapshot]) -> pa.Table:
-        """Lists and statistics of the snapshots that go, unless one that stays has the same."""
+        """Manifest lists and statistics of the removed snapshots, except those that a remaining snapshot uses too."""
         needed = np.unique(hashes(own_metadata(self.view, stay)))
         ids = {each.id for each in go}
         rows = [(_list_of(each), "manifest-list") for each in go]
         rows += [(path, "statistics") for snapshot_id, path in self.view.statistics if snapshot_id in ids]
         paths = pa.array([path for path, _ in rows], pa.string())
         kinds = pa.array([kind for _, kind in rows], pa.string())
-        found = pa.Table.from_arrays([paths, kinds, pa.nulls(len(rows), pa.int64())], schema=UNREACHED)
-        return found.filter(pa.array(~contains(needed, hashes(paths)))) if rows else found
+        files = pa.Table.from_arrays([paths, kinds, pa.nulls(len(rows), pa.int64())], schema=UNREACHED)
+        return files.filter(pa.array(~contains(needed, hashes(paths)))) if rows else files
 
 
 def own_metadata(view: TableView, snapshots: Iterable[Snapshot]) -> list[str]:
-    """Metadata files the table names itself: current and earlier ones, the version hint, these snapshots' lists and statistics."""
+    """The table's metadata files: current and earlier ones, the version hint, and the snapshots' lists and statistics."""
     kept = list(snapshots)
     ids = {each.id for each in kept}
     return [
@@ -137,7 +140,7 @@ def own_metadata(view: TableView, snapshots: Iterable[Snapshot]) -> list[str]:
 
 
 def version_hint(view: TableView) -> str:
-    """Where Hadoop's catalogs say which metadata file is current; others have none."""
+    """The path of the version hint, in which Hadoop catalogs name the current metadata file. Other catalogs have none."""
     return f"{view.metadata_location.rpartition('/')[0]}/version-hint.text"
 
 

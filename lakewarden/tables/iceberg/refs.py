@@ -1,4 +1,4 @@
-"""Tags of an Iceberg table: made, kept longer, and taken away, each by one commit."""
+"""Creates, extends and removes tags of an Iceberg table, each in one commit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lakewarden.tables.iceberg.commit import refuse_foreign_log, watched
 from lakewarden.tables.iceberg.view import read_view
 from lakewarden.tables.jvm import JavaError, is_java, java_reason
 
-# Said outright: a ref without an age would get the table's `history.expire.max-ref-age-ms`.
+# An explicit age: a ref without one would get the table's `history.expire.max-ref-age-ms`.
 _FOR_EVER = 2**63 - 1
 
 
@@ -26,7 +26,7 @@ def create_tag(
     if known is not None:
         raise UsageError(
             reason=f"tag {table}: there is a {known.kind} {name!r} already, on snapshot {known.snapshot_id}",
-            hint=f"take another name, or take it away first with `lakewarden untag {table} {name}`"
+            hint=f"choose another name, or remove the tag first with `lakewarden untag {table} {name}`"
             if known.kind == "tag"
             else "take another name",
         )
@@ -65,19 +65,19 @@ def _ref(view: TableView, name: str) -> Ref | None:
 
 
 def _tag(view: TableView, name: str) -> Ref:
-    found = _ref(view, name)
-    if found is not None and found.kind == "tag":
-        return found
+    known = _ref(view, name)
+    if known is not None and known.kind == "tag":
+        return known
     tags = ", ".join(sorted(ref.name for ref in view.refs if ref.kind == "tag")) or "none"
-    what = f"{name!r} is a {found.kind}" if found is not None else f"it has no tag {name!r}"
+    problem = f"{name!r} is a {known.kind}" if known is not None else f"it has no tag {name!r}"
     raise UsageError(
-        reason=f"find the tag of {view.ref}: {what}; its tags are: {tags}",
+        reason=f"find the tag of {view.ref}: {problem}; its tags are: {tags}",
         hint=f"see `lakewarden holds {view.ref}`",
     )
 
 
 def _age(view: TableView, snapshot_id: int, until: datetime | None) -> int:
-    """Milliseconds from the snapshot's commit to the tag's end: that is how Iceberg counts a ref's age."""
+    """Milliseconds from the snapshot's commit to the tag's end, because Iceberg counts a ref's age from that commit."""
     snapshot = view.snapshot(snapshot_id)
     if snapshot is None:
         raise UsageError(
@@ -92,7 +92,7 @@ def _age(view: TableView, snapshot_id: int, until: datetime | None) -> int:
 def _commit(
     catalogs: Catalogs, table: TableRef, change: Callable[[Any], None], held: Callable[[TableView], bool]
 ) -> None:
-    """The library retries conflicts itself. Whatever it says went wrong, the table tells whether it happened."""
+    """Runs one change of refs. The library retries conflicts. After any error, the table shows whether the change happened."""
     try:
         change(watched(catalogs, table, catalogs.load(table)).table())
     except JavaError as error:

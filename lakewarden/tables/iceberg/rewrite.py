@@ -1,13 +1,14 @@
-"""Committing a rewrite while others write: deletes that arrive are taken in, and deletes nobody needs leave.
+"""Commits a rewrite while other writers commit: carries new deletes over to the outputs, and removes unneeded delete files.
 
-The library refuses a rewrite when a delete arrived for one of its sources. Then the new deletes are found by planning the
+The library refuses a rewrite if a delete arrived for one of its sources. Then the new deletes are found by planning the
 head, carried over to the outputs as position deletes (vectors in format version 3), and committed together with them,
 validated from the snapshot they were found on.
 
-Where the table has no equality deletes, and no delete file of the sources stays, the outputs of a table of format version 2
-keep the newest sequence number of their sources: after an upgrade to version 3 it tells when a row was last updated. The library does not look for equality deletes
-then, so such a commit holds only on top of the very snapshot that was seen to have none. Elsewhere the outputs get a new
-sequence number, and an equality delete that is not carried over makes the commit fail (iceberg#10312).
+In format version 2, outputs keep the newest sequence number of their sources if the table has no equality deletes and no
+delete file of the sources stays: after an upgrade to version 3 the number shows when a row was last updated. The library
+does not check for equality deletes then, so such a commit must build on exactly the snapshot that was seen without any.
+In all other cases the outputs get a new sequence number, and an equality delete that is not carried over makes the commit
+fail (iceberg#10312).
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from lakewarden.tables.iceberg.commit import Sending, commit
 from lakewarden.tables.iceberg.view import read_delete
 from lakewarden.tables.interface import Arrived, Incorporate, Rewrite
 
-# After this many attempts that others were faster than, delete files that are no longer needed stay for another run.
+# After this many lost attempts, delete files that are no longer needed are left for a later run.
 _DROP_ATTEMPTS = 5
-# Version 1 numbers no files; version 3 says in each row when it was updated, and a rewrite carries that over.
+# Version 1 has no sequence numbers; version 3 stores in each row when it was updated, and a rewrite keeps that.
 _WITH_NUMBERS_ONLY = 2
 
 
 class RewriteCommit:
-    """One atomic `replace` snapshot. Conflicts are retried on the new head with the outputs already written."""
+    """Commits one atomic `replace` snapshot. After a conflict it tries again on the new head, with the same outputs."""
 
     def __init__(self, catalogs: Catalogs, rewrite: Rewrite, incorporate: Incorporate | None) -> None:
         self._catalogs = catalogs
@@ -41,13 +42,15 @@ class RewriteCommit:
         self._from_snapshot = rewrite.bounds.base_snapshot_id
         self._attempts = 0
         self._candidates = list(rewrite.deletes)
-        self._names_one = {each.key: each.referenced for each in rewrite.files.deletes if each.referenced}
+        self._names_one = {
+            delete.key: delete.referenced for delete in rewrite.files.deletes if delete.referenced
+        }
         self._added: list[dict[str, Any]] = []
         self._arrived: list[Mapping[str, Any]] = []
         self._copy: dict[str, Any] | None = None
 
     def run(self) -> int | None:
-        """The snapshot's id; None when there turned out to be nothing to commit (delete files only, all still needed)."""
+        """The snapshot's id. None if there was nothing to commit (only delete files to remove, and all are still needed)."""
         rewrite = self._rewrite
         attempts = rewrite.bounds.commit_attempts
         return commit(self._catalogs, rewrite.table, rewrite.summary, self._attempt, attempts, self._take_in)
@@ -59,13 +62,14 @@ class RewriteCommit:
         added = self._added
         if added and not dropped:
             dropped, added = self._make_room(table)
-        # A delete file that other sources still need goes by number: it would be read for the outputs too, and call for a rewrite.
+        # A delete file that stays for other files applies by sequence number: with the old number, readers would apply it to the
+        # outputs too, and the outputs would need another rewrite.
         shared = set(self._candidates) - set(dropped)
         free = None if shared else self._free_of_equality_deletes(table)
         if not (self._rewrite.removed or dropped):
             return False
         if self._incorporate is not None:
-            # Kept over attempts: one that was told it failed may have committed, and then the table names its files.
+            # Kept over all attempts: an attempt that was reported as failed may have committed, and then the table names its files.
             self._incorporate.used += [each["path"] for each in added]
         request = {
             "from_snapshot": self._from_snapshot,
@@ -82,9 +86,9 @@ class RewriteCommit:
         return True
 
     def _unneeded(self, table: Any) -> tuple[list[str], int | None]:
-        """Delete files that leave with the sources, and the snapshot on which that was judged.
+        """The delete files that can be removed with the sources, and the snapshot on which that was decided.
 
-        One that names a single data file goes with it: no planning, and no other commit can make it needed again.
+        A delete file for a single data file is removed with it without planning: no other commit can make it needed again.
         """
         removed = set(self._rewrite.removed)
         alone = [key for key in self._candidates if self._names_one.get(key) in removed]
@@ -104,9 +108,9 @@ class RewriteCommit:
         return [*alone, *dropped], answer["head"] if dropped else None
 
     def _free_of_equality_deletes(self, table: Any) -> int | None:
-        """The head on top of which the outputs may keep their sources' number; None where they get a new one.
+        """The head on which the outputs may keep the sequence number of their sources; None if they get a new one.
 
-        A writer that never rests makes such a commit fail again and again: after some attempts the number is given up.
+        With a busy writer such a commit fails repeatedly; after some attempts the outputs get a new number instead.
         """
         rewrite = self._rewrite
         if not (rewrite.removed and rewrite.added) or self._attempts > _DROP_ATTEMPTS:
@@ -117,10 +121,10 @@ class RewriteCommit:
         return None if head == -1 else head
 
     def _take_in(self) -> bool:
-        """Carry over what arrived since the scan; False when a source is gone, or nothing happened that explains it.
+        """Carry over the deletes that arrived since the scan. False if a source is gone, or if no change explains the conflict.
 
-        The library refuses for an equality delete anywhere in the partition; planning finds those that can strike a source.
-        So it may be that none has to be carried over, and the next attempt is validated from here.
+        The library refuses because of any equality delete in the partition; planning finds only those that can affect a
+        source. So there may be no delete to carry over; the next attempt is then validated from this snapshot.
         """
         if self._incorporate is None:
             return False
@@ -137,26 +141,26 @@ class RewriteCommit:
         )
         if answer["gone"] or answer["head"] == self._from_snapshot:
             return False
-        # The sources are live, so no attempt so far has committed: what those wrote is nobody's.
+        # The sources are live, so no attempt has committed: no snapshot names the files of earlier attempts.
         self._incorporate.used = []
         self._copy = None
         self._arrived = answer["deletes"]
         arrived = [Arrived(read_delete(row), tuple(row["applies_to"])) for row in self._arrived]
         positions = self._incorporate.positions(arrived) if arrived else {}
         self._added = self._write(table, positions)
-        # What applied before may be gone: a writer that adds to a vector replaces it.
+        # Delete files that applied before may be gone: a writer that adds to a deletion vector replaces it.
         self._candidates = answer["attached"]
         self._names_one |= {row["key"]: row["referenced"] for row in self._arrived if row["referenced"]}
         self._from_snapshot = answer["head"]
         return True
 
     def _write(self, table: Any, positions: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Position deletes on the outputs, by the library's own writers."""
+        """Writes position deletes for the outputs with the library's own writers."""
         assert self._incorporate is not None
         partitions = {file.path: file.partition_id for file in self._rewrite.added}
         kind = "puffin" if self._catalogs.bridge.formatVersion(table) >= 3 else "parquet"
         rows, start = [], 0
-        for path, found in positions.items():
+        for path, deleted in positions.items():
             place = self._incorporate.place(path, kind)
             rows.append(
                 {
@@ -164,10 +168,10 @@ class RewriteCommit:
                     "partition": partitions[path],
                     "location": place,
                     "from": start,
-                    "rows": len(found),
+                    "rows": len(deleted),
                 }
             )
-            start += len(found)
+            start += len(deleted)
         if not rows:
             return []
         with tempfile.TemporaryDirectory(prefix="lakewarden-") as folder:
@@ -181,10 +185,10 @@ class RewriteCommit:
         ]
 
     def _make_room(self, table: Any) -> tuple[list[str], list[dict[str, Any]]]:
-        """The library lets a rewrite add deletes only where it removes one.
+        """Chooses a delete file to remove, because the library lets a rewrite add deletes only if it also removes one.
 
-        A vector goes with its data file, which leaves. Any other may be needed by other files: it is replaced by a copy
-        with the same sequence number.
+        A deletion vector is removed with its data file. Any other delete file may be needed by other files, so it is
+        replaced by a copy with the same sequence number.
         """
         vectors = [row["key"] for row in self._arrived if row["kind"] == "vector"]
         if vectors:

@@ -1,4 +1,4 @@
-"""What a rewrite of an Iceberg table needs beside reading and committing."""
+"""Which files of an Iceberg table a rewrite may touch, and how and where it writes new ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lakewarden.tables.interface import BucketEngine, OutputFile, Rewrite
 
 
 class IcebergRewrites:
-    """Every promise of RewriteSupport."""
+    """Implements RewriteSupport for Iceberg."""
 
     def __init__(self, spark: Any, catalogs: Catalogs) -> None:
         self._spark, self._catalogs = spark, catalogs
@@ -37,19 +37,19 @@ class IcebergRewrites:
     def clustering(
         self, table: TableRef, files: FileSet, columns: Sequence[str]
     ) -> Mapping[int, Mapping[str, float]]:
-        found = self._catalogs.deletes.clustering(
+        by_partition = self._catalogs.deletes.clustering(
             self._catalogs.load(table), files.handle, json.dumps(list(columns))
         )
-        return {int(partition): shares for partition, shares in json.loads(found).items()}
+        return {int(partition): shares for partition, shares in json.loads(by_partition).items()}
 
     def clustering_of_outputs(
         self, table: TableRef, files: FileSet, paths: Sequence[str], columns: Sequence[str]
     ) -> Mapping[str, float]:
-        loaded, wanted = self._catalogs.load(table), json.dumps(list(columns))
-        found: Mapping[str, float] = json.loads(
-            self._catalogs.deletes.clusteringOfOutputs(loaded, files.handle, json.dumps(list(paths)), wanted)
+        loaded, names = self._catalogs.load(table), json.dumps(list(columns))
+        shares: Mapping[str, float] = json.loads(
+            self._catalogs.deletes.clusteringOfOutputs(loaded, files.handle, json.dumps(list(paths)), names)
         )
-        return found
+        return shares
 
     def dangling(self, table: TableRef, files: FileSet, branch: str) -> list[str]:
         answer = json.loads(
@@ -83,7 +83,7 @@ class IcebergRewrites:
             "partition": group.partition_id,
             "sources": list(group.paths()),
             "output_spec_id": group.output_spec_id,
-            # Iceberg lets a file grow past its target by half, so that a small tail joins it.
+            # Iceberg lets a file exceed its target by half, so that a small rest fits into it.
             "max_file_bytes": target_bytes + target_bytes // 2,
             "split_bytes": target_bytes,
             "expected_files": group.outputs,

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lakewarden.model.table import TableView
 
-# Parquet keeps these with annotations that Arrow would drop on the way through.
+# In Parquet these types have annotations that Arrow would lose.
 _SPECIAL = re.compile(r'"type": ?"(geometry|geography|variant|unknown)\b')
 
 
@@ -18,20 +18,20 @@ def arrow_schema(view: TableView) -> pa.Schema:
 
 
 def unfit_types(view: TableView) -> str | None:
-    """Why Arrow cannot hold this schema, if it cannot; such tables are left to Iceberg's own writer."""
+    """Why Arrow cannot represent this schema, so that Iceberg's own writer is used; None if it can."""
     special = _SPECIAL.search(view.schema_json)
     if special:
         return f"the schema has a {special.group(1)} column"
     try:
         arrow_schema(view)
-    except Exception as error:  # whatever the parser cannot read, the kernel must not touch
+    except Exception as error:  # the kernel must not write a schema that the parser cannot read
         return f"the schema has a type the Arrow kernel does not know ({str(error).splitlines()[0]})"
     return None
 
 
 @lru_cache(maxsize=64)
 def _parse(schema_json: str) -> pa.Schema:
-    # Half a second to import: paid only when something is rewritten.
+    # The import takes half a second, so it happens only for a rewrite.
     from pyiceberg.io.pyarrow import schema_to_pyarrow
     from pyiceberg.schema import Schema
 

@@ -1,4 +1,4 @@
-"""An Iceberg table as plain values, from its metadata alone."""
+"""Builds the view of an Iceberg table from its metadata file only."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ def read_view(catalogs: Catalogs, ref: TableRef) -> TableView:
 
 
 def io_properties(catalogs: Catalogs, table: Any) -> Mapping[str, str]:
-    """Endpoint, region, credentials: what the library itself was told."""
-    found: Mapping[str, str] = json.loads(catalogs.bridge.ioProperties(table))
-    return {key: value for key, value in found.items() if value is not None}
+    """Endpoint, region and credentials that the library itself uses."""
+    properties: Mapping[str, str] = json.loads(catalogs.bridge.ioProperties(table))
+    return {key: value for key, value in properties.items() if value is not None}
 
 
 def view_of(ref: TableRef, metadata: Mapping[str, Any], location: str) -> TableView:
-    """Iceberg's metadata JSON (all format versions) as a view."""
+    """The view of a metadata JSON of any format version."""
     current = metadata.get("current-snapshot-id")
     snapshots = tuple(_snapshot(each) for each in metadata.get("snapshots", ()))
     schema = next(each for each in metadata["schemas"] if each["schema-id"] == metadata["current-schema-id"])
-    head = next((each for each in snapshots if each.id == current), None)
+    head = next((snapshot for snapshot in snapshots if snapshot.id == current), None)
     return TableView(
         ref=ref,
         format="iceberg",
@@ -91,7 +91,7 @@ def view_of(ref: TableRef, metadata: Mapping[str, Any], location: str) -> TableV
 
 
 def _log_since(metadata: Mapping[str, Any]) -> int | None:
-    """When the oldest metadata file that the log names was written."""
+    """The time of the oldest metadata file in the metadata log."""
     log = metadata.get("metadata-log", ())
     return int(log[0]["timestamp-ms"]) if log else None
 
@@ -148,7 +148,7 @@ def _counters(head: Snapshot | None, snapshots: int) -> Counters:
 def read_files(
     catalogs: Catalogs, ref: TableRef, snapshot_id: int, where: str | None, bounds_of: Sequence[str] = ()
 ) -> FileSet:
-    """Every live data file, as Arrow: the JVM writes one local stream, read back without copying."""
+    """All live data files as Arrow. The JVM writes them to one local stream file."""
     table = catalogs.load(ref)
     expression = filter_expression(catalogs, table, where) if where else None
     with tempfile.TemporaryDirectory(prefix="lakewarden-") as folder:
@@ -169,7 +169,7 @@ def read_files(
 
 
 def read_delete(row: Mapping[str, Any]) -> DeleteFile:
-    """A delete file as the bridge describes it; what else it says is for others."""
+    """A delete file from the bridge's row. Other keys of the row are ignored."""
     known = {name: row[name] for name in DeleteFile.__slots__}
     return DeleteFile(**{**known, "equality_ids": tuple(row["equality_ids"])})
 
@@ -183,7 +183,7 @@ def read_manifests(catalogs: Catalogs, ref: TableRef, snapshot_id: int) -> list[
 
 
 def filter_expression(catalogs: Catalogs, table: Any, where: str) -> Any:
-    """The filter as an expression of the library. It is read by us: no SQL of a client's reaches an engine."""
+    """The filter as an expression of the library. Lakewarden parses it itself: no SQL from a client reaches an engine."""
     zone = catalogs.spark.conf.get("spark.sql.session.timeZone") or "UTC"
     try:
         return catalogs.bridge.where(table, filters.expression(where, catalogs.bridge.schema(table), zone))
@@ -197,11 +197,11 @@ def filter_expression(catalogs: Catalogs, table: Any, where: str) -> Any:
 
 
 def quoted(ref: TableRef) -> str:
-    """The name as SQL takes it, whatever letters it holds."""
+    """The table's name, quoted for SQL."""
     parts = (ref.catalog, *ref.namespace, ref.name)
     return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
 
 
 def _unreadable(error: BaseException, ref: TableRef) -> LakewardenError:
-    """A manifest or manifest list that cannot be read stops the plan: a partial file list is worse than none."""
+    """The error for an unreadable manifest or manifest list. It stops the plan: a partial file list is worse than none."""
     return catalog_error(error, f"the metadata of {ref}")

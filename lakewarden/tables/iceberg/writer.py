@@ -1,4 +1,4 @@
-"""The only way to change an Iceberg table. Every method asks the guard first: tests/unit/test_commit_guard.py checks each."""
+"""The only way to change an Iceberg table. Every method calls the guard first; tests/unit/test_commit_guard.py checks each."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from lakewarden.tables.interface import (
 
 
 class IcebergWriter:
-    """Every promise of TableWriter."""
+    """Implements TableWriter for Iceberg."""
 
     def __init__(self, guard: CommitGuard, spark: Any, catalogs: Catalogs) -> None:
         self._guard, self._spark, self._catalogs = guard, spark, catalogs
@@ -114,7 +114,7 @@ class IcebergWriter:
 
 
 class IcebergColdWriter:
-    """Every promise of ColdWriter."""
+    """Implements ColdWriter for Iceberg."""
 
     def __init__(self, guard: CommitGuard, catalogs: Catalogs) -> None:
         self._guard, self._catalogs = guard, catalogs

@@ -313,7 +313,7 @@ public class PaimonAdoption {
         continue;
       }
       if (stats.min() == null || stats.max() == null || isFloat((DataField) type.getFields().get(i))) {
-        throw new Unfit("its footer does not tell the range of the partition column " + name);
+        throw new Unfit("its footer does not state the range of the partition column " + name);
       }
       if (nulls.longValue() > 0L || !stats.min().equals(stats.max())) {
         String range = nulls.longValue() > 0L ? "has both nulls and values" : "goes from " + stats.min() + " to " + stats.max();

@@ -144,7 +144,7 @@ public class PaimonBridge {
       }
       Snapshot found = Snapshot.fromJson(files.readFileUtf8(path));
       if (!found.deltaManifestList().equals(told.get(1))) {
-        return "snapshot " + id + " is another one now: the table was rolled back";
+        return "snapshot " + id + " was replaced by another one: the table was rolled back";
       }
       if (!files.exists(snapshots.snapshotPath(id + 1))) {
         return "snapshot " + id + " is the newest now: the table was rolled back";
@@ -187,7 +187,7 @@ public class PaimonBridge {
         continue;
       }
       if (!Changelog.fromJson(files.readFileUtf8(path)).deltaManifestList().equals(told.get(1))) {
-        return "changelog " + id + " is another one now: the table was rolled back";
+        return "changelog " + id + " was replaced by another one: the table was rolled back";
       }
       OptionalLong read = consumers.minNextSnapshot();
       if (read.isPresent() && read.getAsLong() <= id) {

@@ -1,1 +1,1 @@
-"""Apache Paimon, read and committed to by its own library."""
+"""Apache Paimon tables. Its own Java library, in the driver's JVM, plans and commits."""

@@ -1,10 +1,10 @@
-"""Files that others wrote become part of a Paimon table: checked from their footers, then appended in one snapshot.
+"""Adopts files of other tools into a Paimon table: checks their footers, then appends them in one snapshot.
 
-Only append tables without buckets take files as they are. Where a file is not at the place where Paimon would look for it, its
-entry names the whole path: such a file is read, kept and let go of like any other.
+Only append tables without buckets accept files as they are. If a file is not in the folder where Paimon expects it, its
+manifest entry contains the full path. Such a file is read, kept and expired like any other.
 
-A file comes in once, ever. Paimon takes a file that was deleted for deleted wherever the entry that deletes it stands, and
-its expiry deletes what was once removed without asking whether it came back: so whatever a manifest still names, live or
+A file can be added only once. For Paimon, a file with a delete entry in any manifest is deleted, and Paimon's expiry
+deletes removed files without checking whether they were added again. So a file that any manifest still names, live or
 not, is refused.
 """
 
@@ -40,28 +40,30 @@ def check_adoption(catalogs: Catalogs, view: TableView, reach: Reach, paths: Seq
         raise not_adopted(view.ref, live[0], "it is part of the table already", len(live) - 1)
     before = _ever_named(reach, paths)
     if before:
-        reason = "it was part of the table before, and Paimon takes it for deleted"
+        reason = "it was part of the table before, and Paimon treats it as deleted"
         raise not_adopted(view.ref, before[0], f"{reason}: give it another name", len(before) - 1)
     loaded = catalogs.load(view.ref)
     try:
         candidates = catalogs.adoption.candidates(loaded, json.dumps(list(paths)))
-        found = json.loads(candidates.told())
+        described = json.loads(candidates.told())
         namesakes = json.loads(catalogs.adoption.namesakes(loaded, candidates))
     except JavaError as error:
         raise catalog_error(error, f"the files to adopt into {view.ref}") from error
-    if found["unfit"]:
-        first, *others = found["unfit"]
+    if described["unfit"]:
+        first, *others = described["unfit"]
         raise not_adopted(view.ref, first["path"], first["reason"], len(others))
     if namesakes:
-        reason = "another file of its partition has the same name, by which deletion vectors know them"
+        reason = (
+            "another file of its partition has the same name, and deletion vectors refer to files by name"
+        )
         raise not_adopted(view.ref, namesakes[0], reason, len(namesakes) - 1)
-    files = found["files"]
+    files = described["files"]
     return Adoption(
         tuple(paths),
-        sum(each["rows"] for each in files),
-        sum(each["bytes"] for each in files),
-        tuple(sorted({each["partition"] for each in files})),
-        (candidates, [each["path"] for each in files if not same(each["path"], each["place"])]),
+        sum(file["rows"] for file in files),
+        sum(file["bytes"] for file in files),
+        tuple(sorted({file["partition"] for file in files})),
+        (candidates, [file["path"] for file in files if not same(file["path"], file["place"])]),
     )
 
 
@@ -74,24 +76,24 @@ def commit_adoption(
     find: Find,
     lock: AbstractContextManager[Held],
 ) -> int:
-    """Under the lock it is looked again whether one of the files came in meanwhile, and the library looks once more."""
+    """Commits under the lock. Checks again that no file was added since the first check; the library checks once more."""
     candidates, outside = adoption.handle
-    identifier, told = new_identifier(), json.dumps(dict(summary))
+    identifier, properties = new_identifier(), json.dumps(dict(summary))
 
     def attempt() -> int:
         taken = _ever_named(reach(), adoption.paths)
         with catalogs.committing(table) as loaded:
             taken = taken or json.loads(catalogs.adoption.namesakes(loaded, candidates))
             if taken:
-                raise CommitLost(table=table, reason=f"someone else made {taken[0]} part of it first")
+                raise CommitLost(table=table, reason=f"another commit added {taken[0]} first")
             messages = catalogs.adoption.messages(loaded, candidates, json.dumps(outside))
-            return int(catalogs.commit.commit(loaded, messages, told, identifier))
+            return int(catalogs.commit.commit(loaded, messages, properties, identifier))
 
     return commit(table, summary, attempt, find, lock)
 
 
 def live_among(view: TableView, reach: Reach, paths: Sequence[str]) -> list[str]:
-    """Which of the paths the current snapshot needs, in whatever spelling."""
+    """The paths that the current snapshot needs, in any spelling."""
     if view.current_snapshot_id is None:
         return []
     return _among(paths, reach.reached([view.current_snapshot_id]).numbers)
@@ -102,19 +104,19 @@ def _ever_named(reach: Reach, paths: Sequence[str]) -> list[str]:
 
 
 def _among(paths: Sequence[str], numbers: Any) -> list[str]:
-    found = contains(numbers, hashes(list(paths)))
-    return [path for path, known in zip(paths, found.tolist(), strict=True) if known]
+    contained = contains(numbers, hashes(list(paths)))
+    return [path for path, known in zip(paths, contained.tolist(), strict=True) if known]
 
 
 def _refuse_table(view: TableView) -> None:
     if view.keyed:
-        reason = "its rows have primary keys, and into which bucket and before which other row one belongs only a writer of Paimon's can tell"
+        reason = "its rows have primary keys, and only a Paimon writer can choose the bucket and the order of a row"
     elif int(view.properties.get("bucket", "-1")) != -1:
-        reason = f"each row belongs into one of its {view.properties['bucket']} buckets, which only a writer of Paimon's can tell"
+        reason = f"it has {view.properties['bucket']} buckets, and only a Paimon writer can choose the bucket of a row"
     elif left := left_alone(view):
         reason = left
     elif special := special_column(view):
-        reason = f"the schema has a {special} column, which others do not store as Paimon does"
+        reason = f"the schema has a {special} column, which other tools store differently than Paimon"
     else:
         return
     raise Refused(
@@ -126,7 +128,7 @@ def _refuse_table(view: TableView) -> None:
 
 
 class PaimonLoads:
-    """Every promise of LoadSupport."""
+    """Implements LoadSupport for Paimon."""
 
     def __init__(
         self,

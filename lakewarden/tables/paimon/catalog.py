@@ -1,4 +1,4 @@
-"""Paimon catalogs: opened by their own properties, which tables they have, and a table loaded fresh."""
+"""The configured Paimon catalogs: opens them, lists their tables, and loads a table without a cache."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HERE = Path(__file__).parent
 
 
 class Catalogs:
-    """The configured Paimon catalogs of one session, reached through the bridge."""
+    """The configured Paimon catalogs of one session, accessed through the Java bridge."""
 
     def __init__(self, spark: Any, properties: Mapping[str, Mapping[str, str]]) -> None:
         self.spark = spark
@@ -27,7 +27,7 @@ class Catalogs:
         self._open: dict[str, Any] = {}
 
     def helper(self, name: str) -> Any:
-        """One of our Java classes, compiled when it is first needed."""
+        """One of Lakewarden's Java helpers, compiled on first use."""
         return bridge(
             self.spark, _HERE / f"{name}.java", f"lakewarden.{name}", beside=file_columns(self.spark)
         )
@@ -52,22 +52,24 @@ class Catalogs:
         return sorted(TableRef(catalog, (database,), name) for database, name in rows)
 
     def load(self, table: TableRef) -> Any:
-        """The library's table object, fresh from the catalog. Use it at once and let it go."""
+        """The library's table object, newly loaded from the catalog. Do not keep it: it does not follow later commits."""
         if len(table.namespace) != 1:
             reason = (
                 f"Paimon has one level of databases, {'.'.join(table.namespace)} has {len(table.namespace)}"
             )
             raise NoSuchTable(table=table, reason=reason)
         try:
-            found = self.bridge.load(self._catalog(table.catalog), table.namespace[0], table.name)
+            loaded = self.bridge.load(self._catalog(table.catalog), table.namespace[0], table.name)
         except JavaError as error:
             if is_java(error, "TableNotExistException", "DatabaseNotExistException"):
                 reason = f"catalog {table.catalog} has no such table"
                 raise NoSuchTable(table=table, reason=reason) from error
             raise self._unreachable(error, table.catalog) from error
-        if found is None:
-            raise NoSuchTable(table=table, reason="it has no files of its own", other_format=True)
-        return found
+        if loaded is None:
+            raise NoSuchTable(
+                table=table, reason="it is not a table with its own data files", other_format=True
+            )
+        return loaded
 
     def names(self) -> list[str]:
         return sorted(self._properties)
@@ -80,7 +82,7 @@ class Catalogs:
         return self.helper("PaimonCold")
 
     def make(self, table: TableRef, schema: str) -> None:
-        """An empty table with this schema; nothing where there is one of that name."""
+        """Create an empty table with this schema. Does nothing if the table exists."""
         try:
             self.cold.make(self._catalog(table.catalog), table.namespace[0], table.name, schema)
         except JavaError as error:
@@ -88,7 +90,7 @@ class Catalogs:
 
     @contextmanager
     def committing(self, table: TableRef) -> Iterator[Any]:
-        """A table to commit to, once: afterwards the connections are closed that Paimon's lock opened for it."""
+        """A table object for one commit. On exit, the connections that Paimon's lock opened are closed."""
         loaded = self.load(table)
         try:
             yield loaded
@@ -96,17 +98,17 @@ class Catalogs:
             self.bridge.release(loaded)
 
     def io(self, catalog: str) -> dict[str, str]:
-        """How files are reached from outside of Paimon's library."""
+        """Properties to access the files without Paimon's library."""
         return io_properties(self._properties[catalog])
 
     def close(self) -> None:
-        """A catalog in a database has connections of its own. Where it cannot be told to close them, they are gone already."""
+        """Close the catalogs: JDBC catalogs have database connections. If closing fails, the JVM and its connections are gone."""
         while self._open:
             with suppress(*JavaError):
                 self._open.popitem()[1].close()
 
     def _catalog(self, name: str) -> Any:
-        # Each time: a catalog that was opened long ago does not notice that its mount is gone, and has no tables then.
+        # Checked each time: an open catalog does not notice that its mount is gone, and then lists no tables.
         refuse_missing_folder(name, self._properties[name])
         if name not in self._open:
             try:

@@ -1,14 +1,14 @@
-"""The colder tier of a Paimon table: another table, of another catalog, that has every snapshot that was handed off.
+"""The cold tier of a Paimon table: a table in another catalog with every snapshot that was handed off.
 
-Paimon's metadata names files by their place in the table's folder, so every file is copied as it is to the same place below
-the cold table's. What makes the cold table is written last: schemas, then tags, then snapshots from the oldest on, each a file of
-its own that is there at once. So wherever this stops, a snapshot that is there can be read, and has its tags.
+Paimon's metadata names files relative to the table's folder, so every file is copied unchanged to the same relative path.
+The metadata is written last: schemas, then tags, then snapshots from oldest to newest, each an own file that appears
+atomically. If the process stops anywhere, each existing snapshot is readable and has its tags.
 
-The cold table has no hints which snapshot is the first and the last: readers list the folder instead, and are never late.
+The cold table has no hint files for the first and last snapshot. Readers list the folder instead, so they are never outdated.
 
-Paimon looks for a moment by halving the numbers between the first snapshot and the last, and fails where one is missing. So
-where others expired before us, the gap is filled with snapshots that name nothing: a moment on either side of it is found, and
-one inside cannot be read, as nobody knows what the table was then.
+For time travel, Paimon does a binary search over snapshot ids and fails if one is missing. If other tools expired
+snapshots before the hand-off, the gap is filled with snapshots without files. A time before or after the gap is found; a
+time inside the gap cannot be read, because the table's content at that time is unknown.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from lakewarden.tables.paimon.metadata import GAP, NOTHING, Files, Root, main_sn
 from lakewarden.tables.paimon.reachability import Reach
 
 _DATA = pa.array(["data", "index"])
-# Options of the live table by which snapshots, tags, changelogs or partitions leave, or that lead out of the table's folder.
+# Options of the live table that expire snapshots, tags, changelogs or partitions, or that name folders outside of the table.
 _NOT_THERE = (
     "snapshot.",
     "changelog.",
@@ -51,14 +51,14 @@ _NOT_THERE = (
     "path",
 )
 _FOR_EVER = {
-    "write-only": "true",  # a writer that came here by mistake neither compacts nor expires
+    "write-only": "true",  # if a writer uses the table by mistake, it neither compacts nor expires
     "snapshot.time-retained": "36500 d",
     "snapshot.num-retained.min": str(2**31 - 1),
     "snapshot.num-retained.max": str(2**31 - 1),
 }
-# Paimon's expiry, asked for by whomever, stops at what a consumer has still to read.
+# Any Paimon expiry stops at the snapshots that a consumer has not read yet.
 _KEEPER = "consumer/consumer-cold-tier"
-# What a snapshot that stands in for another names instead: a reader's error tells why.
+# The list name in a placeholder snapshot. A reader's error shows this name and so explains the cause.
 _NOTHING: Mapping[str, Any] = {
     "baseManifestList": NOTHING,
     "deltaManifestList": NOTHING,
@@ -78,9 +78,9 @@ _FALLBACK = "scan.fallback-branch"
 
 @dataclass(frozen=True)
 class PaimonCold:
-    """Every promise of ColdTier."""
+    """Implements ColdTier for Paimon."""
 
-    stays_because: ClassVar[str] = "a cold table of Paimon keeps its snapshots for good"
+    stays_because: ClassVar[str] = "a cold Paimon table keeps its snapshots forever"
 
     catalogs: Catalogs
     view: Callable[[TableRef], TableView]
@@ -94,32 +94,32 @@ class PaimonCold:
         if cold is None:
             return None
         others = _others(view, cold)
-        there = frozenset(each.id for each in cold.snapshots if each.id not in others)
+        there = frozenset(snapshot.id for snapshot in cold.snapshots if snapshot.id not in others)
         return ColdHome(cold.ref, cold.location.rstrip("/"), there, cold.io)
 
     def closure(self, view: TableView, snapshot_ids: Collection[int]) -> pa.Table:
         return self.reach(view).closure(snapshot_ids)
 
     def check(self, view: TableView, files: pa.Table) -> None:
-        """A file named by its whole path would still be looked for where it was."""
+        """Refuses tables with files that are named by their full path: readers of the copy would read the original."""
         if _FALLBACK in view.properties:
             raise Refused(
                 action="hand off",
                 target=view.ref,
-                reason=f"its rows are those of branch {view.properties[_FALLBACK]} too ({_FALLBACK}), and only main is handed off",
+                reason=f"it also reads rows of branch {view.properties[_FALLBACK]} ({_FALLBACK}), and only main is handed off",
                 hint="switch hand-off off for it: handoff_enabled=false",
             )
         manifests = files.filter(pc.equal(files["kind"], "manifest")).select(["path", "size"])
         lengths = manifests["size"].fill_null(-1).to_pylist()
-        wanted = list(zip(manifests["path"].to_pylist(), lengths, strict=True))
+        files_to_read = list(zip(manifests["path"].to_pylist(), lengths, strict=True))
         needed = set(files["path"].to_pylist())
-        for path in self.reader(view).named_whole(wanted, view.io):
+        for path in self.reader(view).named_whole(files_to_read, view.io):
             if path in needed:
                 raise Refused(
                     action="hand off",
                     target=view.ref,
-                    reason=f"{path} is named by its whole path: a copy of the table would still look for it there",
-                    hint="compact the table first: what is rewritten lies in the table's own folders; or switch hand-off off for it",
+                    reason=f"{path} is named by its full path: a copy of the table would still read the original file",
+                    hint="compact the table first: rewritten files lie in the table's own folders; or switch hand-off off for it",
                 )
 
     def order(self, files: pa.Table) -> list[Copying]:
@@ -142,7 +142,7 @@ class PaimonCold:
             raise Refused(
                 action="hand off to",
                 target=ref,
-                reason="a REST catalog keeps the snapshots of its tables itself, and takes no old ones",
+                reason="a REST catalog manages the snapshots of its tables itself and accepts no old ones",
                 hint="name a filesystem, JDBC or Hive catalog: policy key handoff_catalog",
             )
         try:
@@ -154,7 +154,7 @@ class PaimonCold:
 
 
 class PaimonColdWriter:
-    """Every promise of ColdWriter."""
+    """Implements ColdWriter for Paimon."""
 
     def __init__(self, guard: CommitGuard, tier: PaimonCold) -> None:
         self._guard, self._tier = guard, tier
@@ -169,8 +169,8 @@ class PaimonColdWriter:
             raise Refused(
                 action="hand off to",
                 target=cold.ref,
-                reason=f"it has another snapshot {min(others)} than {view.ref}, which was rolled back since",
-                hint="name another catalog for what comes now: policy key handoff_catalog",
+                reason=f"its snapshot {min(others)} differs from that of {view.ref}, which was rolled back since",
+                hint="name another catalog for new hand-offs: policy key handoff_catalog",
             )
         home = self._tier.find(view, catalog)
         assert home is not None, "it was made a moment ago"
@@ -181,27 +181,27 @@ class PaimonColdWriter:
     ) -> None:
         self._guard.check(home.ref, None)
         known, cold = past(view.handle.metadata.roots), self._tier.view(home.ref)
-        wanted = {each: _snapshot(known[each]) for each in snapshot_ids}
-        there = {each.id: each.content for each in _roots(cold)}
-        named = {each.name: each.content for each in cold.handle.metadata.roots if each.kind == "tag"}
-        made = [
+        snapshots = {each: _snapshot(known[each]) for each in snapshot_ids}
+        there = {root.id: root.content for root in _roots(cold)}
+        named = {root.name: root.content for root in cold.handle.metadata.roots if root.kind == "tag"}
+        metadata_files = [
             *self._schemas(view),
             (_KEEPER, {"nextSnapshot": 0}),
-            # What goes with a snapshot comes before it: a run that is repeated looks for snapshots alone.
-            *tag_files(tags, wanted, named),
-            *((_file(id_), gap) for id_, gap in gaps(there | wanted)),
+            # The files of a snapshot are written before it: a repeated run only checks whether the snapshot exists.
+            *tag_files(tags, snapshots, named),
+            *((_file(id_), gap) for id_, gap in gaps(there | snapshots)),
         ]
-        replaced = self._filled(cold) | {
-            _tag(each.name): named[each.name] for each in tags if each.name in named
-        }
+        replaced = self._filled(cold) | {_tag(tag.name): named[tag.name] for tag in tags if tag.name in named}
         with self._tier.locked(cold) as lock:
-            self._check_same(view, wanted)
+            self._check_same(view, snapshots)
             lock.check()
-            self._put(home, made, replaced)
-            self._put(home, [(_file(id_), wanted[id_]) for id_ in sorted(wanted)], replaced)
+            self._put(home, metadata_files, replaced)
+            self._put(home, [(_file(id_), snapshots[id_]) for id_ in sorted(snapshots)], replaced)
         now = self._tier.find(view, home.ref.catalog)
         if now is None or not now.snapshots.issuperset(snapshot_ids):
-            raise CommitUnknown(table=home.ref, reason="they were written, and it does not show all of them")
+            raise CommitUnknown(
+                table=home.ref, reason="they were written, but the table does not show all of them"
+            )
 
     def release(self, view: TableView, home: ColdHome, snapshot_ids: Collection[int]) -> None:
         self._guard.check(home.ref, None)
@@ -218,24 +218,24 @@ class PaimonColdWriter:
         made: Sequence[tuple[str, Mapping[str, Any]]],
         replaced: Mapping[str, Mapping[str, Any]],
     ) -> None:
-        """`replaced` are files that are there and give way to others of their name; all else that is there stays."""
-        told = [(path, json.dumps(each), replaced.get(path, each) != each) for path, each in made]
+        """Write files. Existing files in `replaced` are overwritten; all other existing files stay."""
+        lines = [(path, json.dumps(each), replaced.get(path, each) != each) for path, each in made]
         try:
-            self._tier.catalogs.cold.put(self._tier.catalogs.load(home.ref), json.dumps(told))
+            self._tier.catalogs.cold.put(self._tier.catalogs.load(home.ref), json.dumps(lines))
         except JavaError as error:
             raise CommitUnknown(table=home.ref, reason=java_reason(error)) from error
 
     def _check_same(self, view: TableView, wanted: Mapping[int, Mapping[str, Any]]) -> None:
-        """Others may expire what was copied, and its copy is as good; but what was rolled back is none of the table's past."""
+        """Refuses if a copied snapshot was rolled back: it is no longer part of the history. An expired one is still valid."""
         now = self._tier.view(view.ref)
         newest = -1 if now.current_snapshot_id is None else now.current_snapshot_id
-        changed = [each.id for each in _roots(now) if each.content != wanted.get(each.id, each.content)]
+        changed = [root.id for root in _roots(now) if root.content != wanted.get(root.id, root.content)]
         if now.uuid != view.uuid or changed or newest < max(wanted):
-            raise CommitLost(table=view.ref, reason="it was rolled back: its snapshots are others now")
+            raise CommitLost(table=view.ref, reason="it was rolled back: its snapshots have changed")
 
     def _filled(self, cold: TableView) -> dict[str, Mapping[str, Any]]:
-        """What stands in for snapshots, by path below the table's folder."""
-        known = {each.file for each in _roots(cold)}
+        """The placeholder snapshots for all gaps, by path below the table's folder."""
+        known = {root.file for root in _roots(cold)}
         return {
             f"snapshot/{name}": json.loads(self._tier.store(cold.ref.catalog).read(path))
             for name, path in _metadata_files(cold, "snapshot")
@@ -247,7 +247,7 @@ class PaimonColdWriter:
             yield f"schema/{name}", self._schema(view, path)
 
     def _schema(self, view: TableView, path: str) -> Mapping[str, Any]:
-        """As the live table has it, but that nothing leaves, and that it says whose it is."""
+        """The live table's schema, without the options that expire data, and with the uuid of the live table."""
         schema = json.loads(self._tier.store(view.ref.catalog).read(path))
         kept = {key: value for key, value in schema["options"].items() if not key.startswith(_NOT_THERE)}
         marks = {COLD_SOURCE: str(view.ref), COLD_SOURCE_UUID: view.uuid}
@@ -255,7 +255,7 @@ class PaimonColdWriter:
 
 
 def _metadata_files(view: TableView, folder: str) -> Iterator[tuple[str, str]]:
-    """Files of one of the table's own folders: their names below it, and their paths."""
+    """The metadata files in one folder of the table, as (name below the folder, path)."""
     place = Location.of(join(view.location, folder))
     for path in view.handle.metadata.files:
         if name := Location.of(path).below(place):
@@ -263,7 +263,7 @@ def _metadata_files(view: TableView, folder: str) -> Iterator[tuple[str, str]]:
 
 
 def gaps(snapshots: Mapping[int, Mapping[str, Any]]) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """What stands in for each snapshot that is missing between others, from right after the one before it. Pure."""
+    """A placeholder for each snapshot id that is missing between others; its time follows the snapshot before the gap. Pure."""
     ids = sorted(snapshots)
     for before, after in pairwise(ids):
         last = snapshots[before]
@@ -276,7 +276,7 @@ def gaps(snapshots: Mapping[int, Mapping[str, Any]]) -> Iterator[tuple[int, Mapp
 def tag_files(
     tags: Sequence[Ref], snapshots: Mapping[int, Mapping[str, Any]], there: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """A name is the newest snapshot's that had it; the one before keeps it with its id behind. Pure."""
+    """The tag files. A name that several snapshots had goes to the newest; the older tag gets its snapshot id as a suffix. Pure."""
     for tag in tags:
         earlier = there.get(tag.name)
         if earlier is not None and earlier["id"] != tag.snapshot_id:
@@ -297,7 +297,7 @@ def _named(view: TableView, catalog: str) -> TableRef:
 
 
 def _snapshot(root: Root) -> dict[str, Any]:
-    """Without the end that a tag may have: what is there stays."""
+    """The snapshot's content without the expiry time of a tag: in the cold table nothing expires."""
     return {key: value for key, value in root.content.items() if key not in _TERM}
 
 
@@ -306,6 +306,6 @@ def _roots(view: TableView) -> list[Root]:
 
 
 def _others(view: TableView, cold: TableView) -> frozenset[int]:
-    """Ids that both tables have, each for a snapshot of its own: the live table was rolled back, and counted on from there."""
-    live = {each.id: each.content for each in _roots(view)}
-    return frozenset(each.id for each in _roots(cold) if each.content != live.get(each.id, each.content))
+    """Ids that mean different snapshots in the two tables: the live table was rolled back and used the ids again."""
+    live = {root.id: root.content for root in _roots(view)}
+    return frozenset(root.id for root in _roots(cold) if root.content != live.get(root.id, root.content))

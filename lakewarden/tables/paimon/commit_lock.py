@@ -1,4 +1,4 @@
-"""The lock Lakewarden brings along, because many of Paimon's catalogs have none, and which catalogs those are."""
+"""Lakewarden's own commit lock, because many Paimon catalogs have none, and the check which catalogs these are."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Protocol
 from lakewarden.model.location import HADOOP, scheme_of
 from lakewarden.model.table_name import TableRef
 
-# Their rename is atomic and never replaces a file: a second commit of the same number fails by itself.
+# On these stores a rename is atomic and never replaces a file: a second commit with the same id fails.
 _ATOMIC = HADOOP
 
 
 class Held(Protocol):
     def check(self) -> None:
-        """CommitLost where the lock is no longer ours. Asked right before anything is changed."""
+        """Raises CommitLost if this process no longer holds the lock. Called right before a change."""
 
     def lasts(self) -> bool:
-        """Whether the lock was ours until now. Asked after a change: a renewal may have been missing in between."""
+        """Whether this process held the lock without a break. Called after a change: a renewal may have failed."""
 
 
-# The lock on a table, by where it lies. CommitLost when it cannot be had.
+# Locks the table at this location. Raises CommitLost if the lock cannot be taken.
 Guard = Callable[[TableRef, str], AbstractContextManager[Held]]
 
 
@@ -35,18 +35,18 @@ class _Free:
 
 @contextmanager
 def unguarded(table: TableRef, place: str) -> Iterator[Held]:
-    """No lock at all: for who knows that nobody else is there."""
+    """No lock: only for callers without any concurrent process."""
     yield _Free()
 
 
 def commit_risk(properties: Mapping[str, str]) -> str:
-    """What can happen to writers that commit through this catalog at the same instant; empty where nothing can."""
+    """The risk of concurrent commits through this catalog, as a sentence; empty if there is none."""
     scheme = scheme_of(properties.get("warehouse", ""))
     metastore = properties.get("metastore", "filesystem")
     if metastore == "rest" or scheme in _ATOMIC:
         return ""
-    # As Paimon decides it: asked for, or by itself on object stores; and only where there is a lock to take.
-    wanted = properties.get("lock.enabled", str(scheme != "file")).lower() == "true"
-    if wanted and (metastore in ("jdbc", "hive") or "lock.type" in properties):
+    # The same decision as in Paimon: a lock is used if configured or on object stores, and only if the catalog has one.
+    enabled = properties.get("lock.enabled", str(scheme != "file")).lower() == "true"
+    if enabled and (metastore in ("jdbc", "hive") or "lock.type" in properties):
         return ""
     return "no lock of its own: of two writers that commit at the same instant, one can lose its commit"

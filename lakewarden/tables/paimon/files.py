@@ -1,4 +1,4 @@
-"""The data files of a Paimon snapshot, in bulk."""
+"""Reads the data files of a Paimon snapshot, in bulk."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from lakewarden.tables.jvm import JavaError
 from lakewarden.tables.paimon.catalog import Catalogs
 from lakewarden.tables.paimon.errors import catalog_error
 
-# What follows a vector's bytes and what precedes them: their length, and their checksum.
+# Bytes around a deletion vector: its length before it, its checksum after it.
 _FRAME = 8
 
 
 def read_files(catalogs: Catalogs, ref: TableRef, snapshot_id: int) -> FileSet:
-    """Every live data file, as Arrow: the JVM writes one local stream.
+    """All live data files as Arrow. The JVM writes them to one local stream file.
 
-    What the planner calls a partition is a bucket of one here, so that files of two buckets never meet in one output.
+    Each bucket of a partition counts as an own partition for the planner, so that an output never mixes files of two buckets.
     """
     table = catalogs.load(ref)
     with tempfile.TemporaryDirectory(prefix="lakewarden-") as folder:
@@ -30,7 +30,7 @@ def read_files(catalogs: Catalogs, ref: TableRef, snapshot_id: int) -> FileSet:
         try:
             scan = catalogs.files.scan(table, snapshot_id, str(stream))
         except JavaError as error:
-            # A manifest that cannot be read stops the plan: a partial list of files is worse than none.
+            # An unreadable manifest stops the plan: a partial file list is worse than none.
             raise catalog_error(error, f"the metadata of {ref}") from error
         files = pa.ipc.open_stream(stream.read_bytes()).read_all()
     partitions = tuple(

@@ -1,4 +1,4 @@
-"""Paimon behind the seam of tables/interface.py."""
+"""The Paimon implementation of tables/interface.py."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from lakewarden.tables.reachability import Reached
 
 
 class Paimon:
-    """Every promise of TableFormat, kept by Paimon's own library."""
+    """Implements TableFormat with Paimon's own library."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Paimon:
         cache: Path,
         guard: Guard,
     ) -> None:
-        """`properties` by catalog. `decoder` decodes metadata files in bulk, `store` reaches files of a table, `guard` locks one."""
+        """`properties` by catalog. `decoder` decodes metadata files in bulk, `store` accesses a table's files, `guard` locks a table."""
         self._catalogs = Catalogs(spark, properties)
         self._decoder = decoder
         self._connect = store
@@ -82,14 +82,14 @@ class Paimon:
     def view(self, table: TableRef) -> TableView:
         loaded = self._catalogs.load(table)
         try:
-            told = json.loads(self._catalogs.bridge.describe(loaded))
+            described = json.loads(self._catalogs.bridge.describe(loaded))
         except JavaError as error:
             raise catalog_error(error, f"the metadata of {table}") from error
-        metadata = read_metadata(self._store(table.catalog), told["location"].rstrip("/"), self._known)
-        return replace(view_of(table, told, metadata), io=self._catalogs.io(table.catalog))
+        metadata = read_metadata(self._store(table.catalog), described["location"].rstrip("/"), self._known)
+        return replace(view_of(table, described, metadata), io=self._catalogs.io(table.catalog))
 
     def version(self, table: TableRef) -> str:
-        """Of all its files of metadata: what was read before is not read again."""
+        """A digest over all its metadata files. Files that were read before are not read again."""
         return self.view(table).state_version
 
     def reached(self, view: TableView, snapshot_ids: Collection[int] | None = None) -> Reached:
@@ -111,7 +111,7 @@ class Paimon:
         return survey(view, self._reader(view), self._store(view.ref.catalog), self._existing(view))
 
     def _store(self, catalog: str) -> Files:
-        """Connected to once: to S3 that takes longer than to read a small table's metadata."""
+        """The store, connected only once: connecting to S3 takes longer than reading a small table's metadata."""
         if catalog not in self._stores:
             self._stores[catalog] = self._connect(self._catalogs.io(catalog))
         return self._stores[catalog]
@@ -136,7 +136,7 @@ class Paimon:
         return existing
 
     def _locked(self, view: TableView) -> AbstractContextManager[Held]:
-        """Nobody else of ours changes the table meanwhile. What is to be changed is read again under it."""
+        """Locks the table against other Lakewarden processes. Callers read the table again under the lock."""
         return self._guard(view.ref, normal(view.location))
 
     def write_properties(self, table: TableRef) -> Mapping[str, str]:
@@ -146,24 +146,24 @@ class Paimon:
         return partitions.read_partitions(self._catalogs, view, where)
 
     def find_commit(self, table: TableRef, summary: Mapping[str, str]) -> int | None:
-        """The snapshot whose properties carry all these values."""
-        found = (
-            each.id
-            for each in self.view(table).snapshots
-            if all(each.summary.get(key) == value for key, value in summary.items())
+        """The snapshot whose properties have all these values."""
+        snapshot_ids = (
+            snapshot.id
+            for snapshot in self.view(table).snapshots
+            if all(snapshot.summary.get(key) == value for key, value in summary.items())
         )
-        return next(found, None)
+        return next(snapshot_ids, None)
 
     def counters(self, view: TableView) -> Counters:
-        """Paimon's snapshots tell their rows; files have to be counted."""
+        """Paimon's snapshots state their row count; the files must be counted."""
         if view.current_snapshot_id is None:
             return view.counters
-        found = read_files(self._catalogs, view.ref, view.current_snapshot_id)
+        files = read_files(self._catalogs, view.ref, view.current_snapshot_id)
         return replace(
             view.counters,
-            data_files=found.files.num_rows,
-            delete_files=len({each.path for each in found.deletes}),
-            bytes=pc.sum(found.files["bytes"]).as_py() or 0,
+            data_files=files.files.num_rows,
+            delete_files=len({delete.path for delete in files.deletes}),
+            bytes=pc.sum(files.files["bytes"]).as_py() or 0,
         )
 
     def manifests(self, table: TableRef, snapshot_id: int) -> list[Manifest]:
@@ -173,7 +173,9 @@ class Paimon:
         self, table: TableRef, snapshot_id: int, where: str | None, bounds_of: Sequence[str] = ()
     ) -> FileSet:
         if where:
-            reason = f"found {where!r}; Paimon tables are compacted whole, or by partition as they fall due"
+            reason = (
+                f"found {where!r}; Paimon tables are compacted as a whole, or by partition when one is due"
+            )
             raise PolicyError(key="rewrite_where", reason=reason)
         return read_files(self._catalogs, table, snapshot_id)
 
@@ -185,8 +187,8 @@ class Paimon:
 
     def additions(self, view: TableView, snapshot_id: int | None, name: str = "") -> pa.Table:
         raise UsageError(
-            reason=f"tell which snapshot added a file of {view.ref}: the manifests of Paimon do not say it",
-            hint=f"ask about a commit: `lakewarden audit ingested {view.ref} --snapshot ID`; `lakewarden history {view.ref}` has the ids",
+            reason=f"tell which snapshot added a file of {view.ref}: Paimon's manifests do not record it",
+            hint=f"ask about a commit: `lakewarden audit ingested {view.ref} --snapshot ID`; `lakewarden history {view.ref}` shows the ids",
         )
 
     def replaced(self, table: TableRef, snapshot_id: int) -> Replaced:

@@ -1,4 +1,4 @@
-"""What a past snapshot of a Paimon table exchanged: its data files against those of the snapshot before it."""
+"""The changes of a past snapshot of a Paimon table: its data files compared with those of the snapshot before it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from lakewarden.tables.paimon.files import read_files
 def read_replaced(catalogs: Catalogs, view: TableView, snapshot_id: int) -> Replaced:
     after = read_files(catalogs, view.ref, snapshot_id)
     if view.snapshot(snapshot_id - 1) is None:
-        missing = f"snapshot {snapshot_id - 1} before it has expired, and with it what was removed"
+        missing = f"snapshot {snapshot_id - 1} before it has expired, so the removed files are unknown"
         return Replaced(_schema(catalogs, view, after, after), Files(()), _files(after, None), missing)
     before = read_files(catalogs, view.ref, snapshot_id - 1)
     return Replaced(_schema(catalogs, view, after, before), _files(before, after), _files(after, before))
 
 
 def _files(mine: FileSet, others: FileSet | None) -> Files:
-    """Files of one snapshot that the other has not."""
+    """The files of one snapshot that the other does not have."""
     table = mine.files
     if others is not None:
         table = table.filter(pc.invert(pc.is_in(table["path"], others.files["path"].combine_chunks())))
@@ -36,9 +36,9 @@ def _files(mine: FileSet, others: FileSet | None) -> Files:
 
 
 def _schema(catalogs: Catalogs, view: TableView, after: FileSet, before: FileSet) -> str:
-    """The schema the newest of the added files was written with."""
-    paths = [each.path for each in _files(after, before).files]
+    """The schema of the newest added file."""
+    paths = [file.path for file in _files(after, before).files]
     if not paths:
         return view.schema_json
-    found: str = catalogs.files.schemaOf(catalogs.load(view.ref), after.handle, json.dumps(paths))
-    return found
+    schema: str = catalogs.files.schemaOf(catalogs.load(view.ref), after.handle, json.dumps(paths))
+    return schema

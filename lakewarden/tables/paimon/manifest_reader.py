@@ -1,4 +1,4 @@
-"""Paimon's lists and manifests decoded in bulk, with the whole path of every file they name."""
+"""Decodes Paimon's manifest lists and manifests in bulk, with the full path of every file."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 from lakewarden.errors import LakewardenError
 from lakewarden.model.table import TableView
 
-# Rows of a manifest as they are remembered. Kinds: 0 added, 1 deleted, 2 an index file, 3 one of deletion vectors.
+# Cached rows of a manifest. Kinds: 0 added, 1 deleted, 2 index file, 3 file of deletion vectors.
 NAMED = pa.schema([("path", pa.string()), ("size", pa.int64()), ("kind", pa.int8())])
 ADDED, DELETED, INDEX, VECTORS = 0, 1, 2, 3
-# And how many rows of the table the file has; null for a file beside another, which is no entry of its own.
+# The same with the row count of the file; null for an extra file of a data file, which has no own entry.
 COUNTED = NAMED.append(pa.field("rows", pa.int64()))
 _POSTPONED = -2
 _TOGETHER = 64
@@ -31,15 +31,15 @@ class Decoder(Protocol):
     def decode(
         self, what: What, wanted: Sequence[tuple[str, int, int]], io: Mapping[str, str]
     ) -> Iterator[tuple[str, pa.Table | None, str]]:
-        """Each (path, length, entries) decoded, in order, or None and the reason. A count of -1 is not compared."""
+        """Yields each decoded (path, length, entries) in order, or None and the reason. A count of -1 is not checked."""
 
     def absent(self, paths: Sequence[str], io: Mapping[str, str]) -> list[str]:
-        """Which of these files are not on the store."""
+        """The paths that do not exist in the store."""
 
 
 @dataclass(frozen=True, slots=True)
 class PaimonReader:
-    """Of one table. `folders` asks the library for the folders of partitions (as JSON of base64), each once."""
+    """A MetadataReader for one Paimon table. `folders` returns the library's folders for partitions (JSON of base64)."""
 
     view: TableView
     decoder: Decoder
@@ -49,19 +49,19 @@ class PaimonReader:
     def lists(
         self, paths: Sequence[str], io: Mapping[str, str], lengths: Mapping[str, int]
     ) -> Iterator[tuple[str, pa.Table | None, str]]:
-        """Of each list its manifests (manifest, length, live, encrypted), where `live` counts all entries.
+        """Yields for each list its manifests (manifest, length, live, encrypted); here `live` counts all entries.
 
-        One that has another length than is told is not read.
+        A list whose length differs from `lengths` is not read.
         """
-        wanted = [(path, lengths.get(path, -1), -1) for path in paths]
-        decoded = self.decoder.decode("paimon-list", wanted, io)
+        files = [(path, lengths.get(path, -1), -1) for path in paths]
+        decoded = self.decoder.decode("paimon-list", files, io)
         while together := list(islice(decoded, _TOGETHER)):
             yield from _shared(together, self._with_folder)
 
     def manifests(
         self, wanted: Sequence[tuple[str, int, int]], io: Mapping[str, str]
     ) -> Iterator[tuple[str, pa.Table | None, str]]:
-        """Of each manifest or index manifest the files it names: path, size, kind."""
+        """Yields for each manifest or index manifest its files: path, size, kind."""
         for path, table, trouble in self.counted(wanted, io):
             yield path, None if table is None else table.select(NAMED.names), trouble
 
@@ -71,7 +71,7 @@ class PaimonReader:
     def counted(
         self, wanted: Sequence[tuple[str, int, int]], io: Mapping[str, str]
     ) -> Iterator[tuple[str, pa.Table | None, str]]:
-        """The same, with the rows of each file."""
+        """The same, with the row count of each file."""
         for index, group in groupby(wanted, key=lambda each: is_index(each[0])):
             what: What = "paimon-index" if index else "paimon-manifest"
             decoded = self.decoder.decode(what, list(group), io)
@@ -79,11 +79,11 @@ class PaimonReader:
                 yield from self._named_together(together, index)
 
     def named_whole(self, manifests: Sequence[tuple[str, int]], io: Mapping[str, str]) -> Iterator[str]:
-        """Of each manifest (path, length) the files it names by their whole path, and not by their place in the table."""
+        """The files that these manifests (path, length) name by their full path, not relative to the table."""
         for index, group in groupby(manifests, key=lambda each: is_index(each[0])):
             what: What = "paimon-index" if index else "paimon-manifest"
-            wanted = [(path, length, -1) for path, length in group]
-            for path, entries, trouble in self.decoder.decode(what, wanted, io):
+            files = [(path, length, -1) for path, length in group]
+            for path, entries, trouble in self.decoder.decode(what, files, io):
                 if entries is None:
                     raise LakewardenError(
                         reason=f"read {path}: {trouble}", hint="check it with `lakewarden fsck`"
@@ -96,7 +96,7 @@ class PaimonReader:
         tables = [table for _, table, _ in decoded if table is not None]
         entries = pa.concat_tables(tables).combine_chunks() if tables else None
         if entries is None or pc.sum(pc.list_value_length(entries["extra"])).as_py():
-            for path, table, trouble in decoded:  # files beside files: rows and entries are not one to one
+            for path, table, trouble in decoded:  # with extra files, there are more rows than entries
                 yield path, None if table is None else self._named(table, index), trouble
             return
         yield from _shared(decoded, lambda entries: self._named(entries, index))
@@ -121,7 +121,7 @@ class PaimonReader:
         return pa.concat_tables([named, extra]) if extra.num_rows else named
 
     def _extra(self, entries: pa.Table, paths: pa.Array, kinds: pa.Array) -> pa.Table:
-        """Files that go with a data file, such as its bloom filter: beside it, under names of their own."""
+        """Rows for the extra files of data files, such as bloom filters: they lie next to the data file."""
         extra = entries["extra"].combine_chunks()
         of = pc.list_parent_indices(extra)
         if not len(of):
@@ -142,15 +142,15 @@ class PaimonReader:
         folders = pa.array(own, pa.string()).take(partitions.indices)
         buckets = entries["bucket"].combine_chunks().dictionary_encode()
         names = ["postpone" if each == _POSTPONED else str(each) for each in buckets.dictionary.to_pylist()]
-        within = pa.array([f"bucket-{each}/" for each in names], pa.string()).take(buckets.indices)
+        within = pa.array([f"bucket-{name}/" for name in names], pa.string()).take(buckets.indices)
         return pc.binary_join_element_wise(folders, within, "")
 
     def _told(self, partitions: Sequence[bytes]) -> list[str]:
-        unknown = [each for each in partitions if each not in self._known]
+        unknown = [partition for partition in partitions if partition not in self._known]
         if unknown:
-            asked = json.dumps([base64.b64encode(each).decode() for each in unknown])
-            self._known.update(zip(unknown, json.loads(self.folders(asked)), strict=True))
-        return [self._known[each] for each in partitions]
+            encoded = json.dumps([base64.b64encode(each).decode() for each in unknown])
+            self._known.update(zip(unknown, json.loads(self.folders(encoded)), strict=True))
+        return [self._known[partition] for partition in partitions]
 
     def _folder(self, relative: str) -> str:
         return f"{self.view.handle.metadata.location}/{relative}"
@@ -159,7 +159,7 @@ class PaimonReader:
 def _shared(
     decoded: Sequence[tuple[str, pa.Table | None, str]], change: Callable[[pa.Table], pa.Table]
 ) -> Iterator[tuple[str, pa.Table | None, str]]:
-    """Each with its rows changed, by one call for all of them: Arrow's calls cost more than the few rows of one file."""
+    """Applies one change to the rows of all manifests in one call: an Arrow call per manifest would be slower."""
     tables = [table for _, table, _ in decoded if table is not None]
     changed, start = change(pa.concat_tables(tables).combine_chunks()) if tables else None, 0
     for path, table, trouble in decoded:
@@ -170,12 +170,12 @@ def _shared(
         start += table.num_rows
 
 
-# A changelog that was compacted before its commit is one file for several buckets: entries name a part of it by place and length.
+# A changelog that was compacted before its commit is one file for several buckets: an entry names a part by offset and length.
 _PART = r"bucket-[^/]+/(compacted-changelog-[^/$]+)\$(\d+)-(\d+)-\d+-\d+(\.[^/]*)$"
 
 
 def is_shared(paths: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Whether entries name parts of the file: then none of them tells how large it is."""
+    """Whether the entries name parts of a file: then no entry has the size of the whole file."""
     return pc.match_substring_regex(paths, r"/compacted-changelog-[^/]*$")
 
 

@@ -1,4 +1,4 @@
-"""The manifests of a Paimon table: which a snapshot has, and many of them folded into few."""
+"""Lists the manifests of a Paimon snapshot, and merges many manifests into few."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CONTENT = "data"
 
 
 def manifests(catalogs: Catalogs, view: TableView, snapshot_id: int) -> list[Manifest]:
-    """Those of its data files; added and deleted ones are told in the same manifests."""
+    """The manifests of data files. A Paimon manifest has both added and deleted files."""
     helper = catalogs.helper("PaimonManifests")
     try:
         rows = json.loads(helper.manifests(catalogs.load(view.ref), snapshot_id))
@@ -38,12 +38,12 @@ def fold(
     find: Find,
     lock: AbstractContextManager[Held],
 ) -> int:
-    """All of them in one snapshot that adds and deletes nothing. Entries that cancel each other out are dropped."""
+    """Merges all manifests in one snapshot that changes no files. Entries that cancel each other out are removed."""
     options = catalogs.helper("PaimonManifests").folding(target_bytes)
 
     def attempt() -> int:
-        told = json.dumps(dict(summary))
+        properties = json.dumps(dict(summary))
         with catalogs.committing(table) as loaded:
-            return int(catalogs.commit.commit(loaded, [], told, new_identifier(), options, None))
+            return int(catalogs.commit.commit(loaded, [], properties, new_identifier(), options, None))
 
     return commit(table, summary, attempt, find, lock)

@@ -1,7 +1,7 @@
-"""A Paimon table's own files: snapshots, tags, branches, changelogs, consumers and schemas, read as they lie there.
+"""Reads the metadata files of a Paimon table: snapshots, tags, branches, changelogs, consumers and schemas.
 
-Each is a small JSON file; which of them there are is the table's state. Read here and not through the library, because its
-classes skip what is missing, and here nothing may be skipped: a root that is not known is a file lost.
+Each is a small JSON file, and the set of these files is the table's state. They are not read through the library, because
+its classes skip missing files. Nothing may be skipped here: files of an overlooked root would be deleted.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ log = logging.getLogger(__name__)
 MAIN = "main"
 FOLDERS = ("snapshot", "changelog", "tag", "consumer", "schema", "branch")
 
-# What a cold table has in place of a snapshot that was never handed off says so in its properties. It names nothing: where
-# others name lists of manifests, it says this.
+# In a cold table, a placeholder replaces a snapshot that was never handed off. Its properties say so. It names no files:
+# this text is in the place of the manifest lists.
 GAP = "cold-tier.gap"
 NOTHING = "expired-before-it-was-handed-off"
 _FURTHER = ("changelogManifestList", "indexManifest", "statistics")
 
-# Names of branches, tags and consumers may hold slashes; snapshots, changelogs and schemas are numbered.
+# Names of branches, tags and consumers may contain slashes; snapshots, changelogs and schemas have numbers.
 _PLACE = re.compile(
     r"^(?:branch/branch-(?P<branch>.+?)/)?"
     r"(?:(?P<folder>snapshot|changelog|schema)/(?P=folder)-(?P<number>\d+)"
     r"|(?P<named>tag|consumer)/(?P=named)-(?P<name>.+))$"
 )
-# What else lies there and keeps nothing: hints, what writers left half written. Not where it may be a branch's tag of such a name.
+# Other files in these folders, which keep no files alive: hints, half-written files. Not if it may be a tag with such a name.
 _HARMLESS = re.compile(
     r"^(?:branch/branch-(?:(?!/tag/tag-).)+?/)?"
     r"(?:(?:snapshot|changelog|tag|consumer|schema)/(?:EARLIEST|LATEST|[._][^/]*)"
     r"|(?:snapshot|changelog|schema)/[^/]*\.tmp)$"
 )
-# Others expire, tag and commit while this is read: then everything is listed again, so often at most.
+# If other tools expire, tag or commit during the reading, everything is listed again, at most this often.
 _ATTEMPTS = 5
 _THREADS = 16
 
@@ -55,7 +55,7 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """What keeps files: a snapshot, a tag's copy of one, or a changelog that outlived its snapshot."""
+    """A root that keeps files: a snapshot, the copy of a snapshot in a tag, or a changelog that outlived its snapshot."""
 
     kind: str  # snapshot, tag or changelog
     branch: str
@@ -74,27 +74,27 @@ class Root:
 
     @property
     def rows(self) -> int | None:
-        """How many rows it has, deleted ones too, as its writer counted."""
-        told = self.content.get("totalRecordCount")
-        return None if told is None else int(told)
+        """The row count that the writer recorded, including deleted rows."""
+        count = self.content.get("totalRecordCount")
+        return None if count is None else int(count)
 
     @property
     def rows_before(self) -> int | None:
-        """How many the snapshot had that it was built on."""
+        """The row count of the snapshot it was built on."""
         added = self.content.get("deltaRecordCount")
         return None if self.rows is None or added is None else self.rows - int(added)
 
     def follows(self, other: Root) -> bool:
-        """Whether it is the very next snapshot of the same branch."""
+        """Whether it is the direct successor of `other` in the same branch."""
         alike = self.kind == other.kind == "snapshot" and self.branch == other.branch
         return alike and self.id == other.id + 1
 
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """Everything at one moment. `files` are the paths of all of it, `version` differs whenever any of it does.
+    """All metadata files at one time. `files` are their paths; `version` changes whenever any of them changes.
 
-    `producing` are main's schemas under which writers produce changelogs.
+    `producing` are the ids of main's schemas under which writers produce changelogs.
     """
 
     location: str
@@ -108,7 +108,7 @@ class Metadata:
 
     @property
     def uuid(self) -> str:
-        """Paimon names no uuid. A table made anew has a first schema of another moment; a renamed one keeps its own."""
+        """An identity from the first schema, because Paimon has no uuid. It survives a rename; a recreated table has another one."""
         digest = hashlib.sha256(json.dumps(self.first_schema, sort_keys=True).encode()).hexdigest()
         return f"{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:32]}"
 
@@ -117,21 +117,21 @@ class Metadata:
 
 
 class Files(Protocol):
-    """A store with the table's files."""
+    """Access to the table's files in a store."""
 
     def list(self, folder: str) -> Iterator[pa.RecordBatch]:
-        """Every file under the folder: path, size, modified, stamp; a folder that is not there is empty."""
+        """All files under the folder: path, size, modified, stamp. A missing folder counts as empty."""
 
     def read(self, path: str) -> bytes:
-        """The whole file, or FileNotFoundError."""
+        """The content of the file. Raises FileNotFoundError."""
 
     def stat(self, paths: Sequence[str]) -> Sequence[object | None]:
-        """In order; None for what is not there."""
+        """The stat results in the order of the paths; None for a missing file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A metadata file as a listing has it. Without a stamp nothing tells that it is still the same."""
+    """A metadata file in a listing. Without a stamp it is unknown whether its content is still the same."""
 
     path: str
     stamp: str
@@ -139,25 +139,26 @@ class Listed:
     modified: datetime
 
 
-# Content by table and listed file: one is read once, as long as it is the same. What a table no longer has is forgotten.
+# Parsed content by table and listed file: an unchanged file is not read again. Entries of removed files are dropped.
 Known = dict[str, dict[Listed, Mapping[str, Any]]]
 
 
 def read_metadata(objects: Files, location: str, known: Known) -> Metadata:
-    """Complete, or raises: every root that was listed has been read, and the listing was the same afterwards.
+    """Complete, or raises: every listed root was read, and a second listing afterwards was the same.
 
-    A root that gets another name while it is listed could be missed under both: then everything is read again.
+    If a file is renamed during the listing, it could be missed under both names: then everything is read again.
     """
-    found = _listed(objects, location)
+    listed = _listed(objects, location)
     for _ in range(_ATTEMPTS):
-        contents = _read(objects, found, known.get(location, {}))
+        contents = _read(objects, listed, known.get(location, {}))
         again = _listed(objects, location)
-        if contents is not None and again == found:
-            known[location] = {each: told for each, told in contents.items() if each.stamp}
+        if contents is not None and again == listed:
+            known[location] = {each: document for each, document in contents.items() if each.stamp}
             return _metadata(
-                location, {each: told for each, told in contents.items() if not _is_mark(each, told)}
+                location,
+                {each: document for each, document in contents.items() if not _is_mark(each, document)},
             )
-        found = again
+        listed = again
     raise LakewardenError(
         reason=f"read the snapshots of {location}: they changed {_ATTEMPTS} times while they were read",
         hint="another program writes, expires or rolls back this table right now; run again when it is done",
@@ -165,29 +166,31 @@ def read_metadata(objects: Files, location: str, known: Known) -> Metadata:
 
 
 def _listed(objects: Files, location: str) -> set[Listed]:
-    """Every metadata file that keeps something or tells something. One of another name is passed over, as Paimon does."""
+    """All metadata files with meaning for the table. Files with other names are ignored, as in Paimon."""
     root = location.rstrip("/")
-    found = set()
+    files = set()
     for batches in _each(lambda folder: list(objects.list(folder)), [f"{root}/{each}" for each in FOLDERS]):
         for batch in batches:
             columns = (batch[name].to_pylist() for name in ("path", "stamp", "size", "modified"))
             for path, stamp, size, modified in zip(*columns, strict=True):
                 below = path[len(root) + 1 :]
-                # Harmless first: what a writer left half written bears the name of what it was to be. Paimon's library
-                # marks an empty folder of an object store by an object whose name ends in a slash.
+                # Ignored files first: a half-written file contains the name of its target. Paimon's library marks an empty folder in
+                # an object store by an object whose name ends in a slash.
                 if below.endswith("/") or _HARMLESS.search(below):
                     continue
                 if not _PLACE.match(below):
-                    log.warning("%s is of no kind that Paimon names so: passed over, and never deleted", path)
+                    log.warning(
+                        "%s has a name that Paimon does not use there: it is ignored and never deleted", path
+                    )
                     continue
-                found.add(Listed(path, stamp or "", size, modified))
-    return found
+                files.add(Listed(path, stamp or "", size, modified))
+    return files
 
 
 def _read(
     objects: Files, found: set[Listed], known: Mapping[Listed, Mapping[str, Any]]
 ) -> dict[Listed, Mapping[str, Any]] | None:
-    """None where one of them is gone by now."""
+    """The content of all listed files. None if one of them has been removed since."""
     unread = [each for each in found if each not in known]
     try:
         contents = _each(objects.read, [each.path for each in unread])
@@ -198,7 +201,7 @@ def _read(
 
 
 def _each(ask: Callable[[str], _Answer], paths: Sequence[str]) -> list[_Answer]:
-    """What the store says to each. All at once, but of a disk, which answers before a thread has been told to ask."""
+    """The store's answer for each path. In parallel, except on a local disk, where starting a thread takes longer."""
     if not paths or is_local(paths[0]):
         return [ask(path) for path in paths]
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="lakewarden-paimon") as pool:
@@ -210,24 +213,24 @@ def _document(path: str, content: bytes) -> Mapping[str, Any]:
         document = json.loads(content)
         if isinstance(document, dict):
             return document
-        reason = "it is no JSON object"
+        reason = "it is not a JSON object"
     except ValueError as error:
         reason = str(error)
     raise LakewardenError(
         reason=f"read {path}: {reason}",
-        hint="nothing was changed; what it names is not known, so nothing of this table can be taken for unneeded",
+        hint="nothing was changed; the files it names are unknown, so no file of this table can be proven unneeded",
     ) from NoSense(reason)
 
 
 def _is_mark(listed: Listed, content: Mapping[str, Any]) -> bool:
-    """Paimon's mark that a tag was made. By what it says: a tag may have a name that looks like one."""
+    """Whether this is Paimon's marker for a created tag. Decided by its content: a tag may have a similar name."""
     return "/tag/tag-success-file/" in listed.path and "id" not in content and "creationTime" in content
 
 
 def _is_gap(content: Mapping[str, Any]) -> bool:
-    """By what it names too: a property of a commit is its writer's."""
-    told = GAP in (content.get("properties") or {}) and not any(content.get(each) for each in _FURTHER)
-    return told and content.get("baseManifestList") == content.get("deltaManifestList") == NOTHING
+    """Whether this is a placeholder snapshot. Its list name is checked too: any writer can set a commit property."""
+    marked = GAP in (content.get("properties") or {}) and not any(content.get(each) for each in _FURTHER)
+    return marked and content.get("baseManifestList") == content.get("deltaManifestList") == NOTHING
 
 
 def _metadata(location: str, contents: Mapping[Listed, Mapping[str, Any]]) -> Metadata:
@@ -251,13 +254,13 @@ def _metadata(location: str, contents: Mapping[Listed, Mapping[str, Any]]) -> Me
             schemas[int(name)] = content
     if 0 not in schemas:
         raise LakewardenError(
-            reason=f"read {location}: its first schema, schema/schema-0, is not there",
-            hint="check that its location can be listed; without that file the table cannot be told from others",
+            reason=f"read {location}: its first schema, schema/schema-0, does not exist",
+            hint="check that its location can be listed; without that file the table cannot be identified",
         ) from NoSense("no first schema")
     if made_cold(schemas[0]):
-        roots = [each for each in roots if each.kind != "snapshot" or not _is_gap(each.content)]
+        roots = [root for root in roots if root.kind != "snapshot" or not _is_gap(root.content)]
     there = sorted(contents, key=lambda each: each.path)
-    told = "\n".join(f"{each.path} {each.stamp} {each.size} {each.modified}" for each in there)
+    lines = "\n".join(f"{each.path} {each.stamp} {each.size} {each.modified}" for each in there)
     return Metadata(
         root,
         tuple(sorted(roots, key=_order)),
@@ -266,12 +269,12 @@ def _metadata(location: str, contents: Mapping[Listed, Mapping[str, Any]]) -> Me
         schemas[0],
         frozenset(id_ for id_, schema in schemas.items() if _produces(schema)),
         tuple(each.path for each in there),
-        hashlib.sha256(told.encode()).hexdigest()[:16],
+        hashlib.sha256(lines.encode()).hexdigest()[:16],
     )
 
 
 def made_cold(first_schema: Mapping[str, Any]) -> bool:
-    """Whether hand-off made the table as a colder tier. An option that was set later is in a later schema, and says nothing."""
+    """Whether hand-off created this table as a cold tier. Only the first schema counts: anyone can set an option later."""
     return COLD_SOURCE_UUID in (first_schema.get("options") or {})
 
 
@@ -284,17 +287,17 @@ def _order(root: Root) -> tuple[str, int, str, str]:
 
 
 def main_snapshots(roots: Sequence[Root]) -> list[Root]:
-    return sorted((each for each in roots if each.is_main_snapshot), key=lambda each: each.id)
+    return sorted((root for root in roots if root.is_main_snapshot), key=lambda each: each.id)
 
 
 def past(roots: Sequence[Root]) -> dict[int, Root]:
-    """By id every snapshot main has or had: where it expired, a tag may still have its copy."""
-    copies = {each.id: each for each in roots if each.kind == "tag" and each.branch == MAIN}
-    return copies | {each.id: each for each in main_snapshots(roots)}
+    """By id all snapshots of main that still exist, or of which a tag still has a copy."""
+    copies = {root.id: root for root in roots if root.kind == "tag" and root.branch == MAIN}
+    return copies | {root.id: root for root in main_snapshots(roots)}
 
 
 def newest_run(roots: Sequence[Root]) -> list[Root]:
-    """Main's snapshots from the newest back to the first gap: what lies before one is a remnant of an expiry that stopped."""
+    """Main's snapshots from the newest back to the first gap. Older ones are the rest of an expiry that stopped."""
     mine = main_snapshots(roots)
     for place in range(len(mine) - 1, 0, -1):
         if mine[place].id != mine[place - 1].id + 1:

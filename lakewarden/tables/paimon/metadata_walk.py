@@ -1,6 +1,6 @@
-"""A Paimon table walked to its end for fsck. Read from the store each time: what is remembered proves nothing about it.
+"""Reads all metadata of a Paimon table for fsck. Always from the store: the cache cannot prove that a file is intact.
 
-A snapshot and its changelog are read apart, and so they are two roots here: the one can be whole without the other.
+A snapshot and its changelog are two separate roots: one can be readable without the other.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _KINDS = {DELETED: DATA, INDEX: INDEX_FILE, VECTORS: VECTOR}
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A root of the survey, the index manifests it names beside its lists, and which of its lists are changelogs'."""
+    """A root of the survey, with its index manifests, and which of its lists are lists of changelogs."""
 
     root: Root
     index: tuple[str, ...] = ()
@@ -66,14 +66,14 @@ class _Part:
 def survey(view: TableView, reader: PaimonReader, store: Store, existing: Existing) -> Survey:
     metadata: Metadata = view.handle.metadata
     kept = kept_lists(view.handle, metadata.roots, existing)
-    named = [named_by(view.handle, each, kept) for each in metadata.roots]
+    named = [named_by(view.handle, root, kept) for root in metadata.roots]
     parts = list(_parts(metadata, named))
     register, broken = Register(), list[Broken]()
     paths = list(dict.fromkeys(path for each in parts for path in each.root.lists))
     lengths = list_lengths(metadata, metadata.roots)
     numbers = number_lists(reader.lists(paths, view.io, lengths), register, broken)
     numbers |= _number_indexes(parts, register)
-    lists = lists_of([each.root for each in parts], [_manifests(each, numbers) for each in parts])
+    lists = lists_of([part.root for part in parts], [_manifests(part, numbers) for part in parts])
     changelogs = joined([numbers[path] for each in parts for path in each.changelog if path in numbers], int)
     manifests, files = _read_manifests(register, np.unique(changelogs), broken, reader, view.io)
     whole = Survey(
@@ -86,12 +86,12 @@ def survey(view: TableView, reader: PaimonReader, store: Store, existing: Existi
         tuple(dict.fromkeys(path for each in named for path in each.statistics)),
         tuple(_lost(metadata, store, existing)),
     )
-    # A manifest goes on naming what it deletes: only what something needs must be there.
+    # Manifests still name deleted files: only files that some root needs must exist.
     return replace(whole, files=files.among(whole.live()))
 
 
 def _parts(metadata: Metadata, named: Sequence[Named]) -> Iterator[_Part]:
-    history = {each.file for each in newest_run(metadata.roots)}
+    history = {root.file for root in newest_run(metadata.roots)}
     for kept, told in zip(metadata.roots, named, strict=True):
         if told.merged:
             own = kept.file in history
@@ -123,7 +123,7 @@ def _label(kept: Kept) -> str:
 
 
 def _number_indexes(parts: Sequence[_Part], register: Register) -> dict[str, Any]:
-    """Index manifests are named by snapshots themselves, which tell neither how long they are nor what they hold."""
+    """Numbers the index manifests. Snapshots name them directly, without their length or entry count."""
     paths = list(dict.fromkeys(path for each in parts for path in each.index))
     unknown = [-1] * len(paths)
     rows = {"manifest": paths, "length": unknown, "live": unknown, "encrypted": [False] * len(paths)}
@@ -132,8 +132,8 @@ def _number_indexes(parts: Sequence[_Part], register: Register) -> dict[str, Any
 
 
 def _manifests(part: _Part, numbers: Mapping[str, Any]) -> Any:
-    found = [numbers[path] for path in (*part.root.lists, *part.index) if path in numbers]
-    return joined(found, np.int32)
+    known = [numbers[path] for path in (*part.root.lists, *part.index) if path in numbers]
+    return joined(known, np.int32)
 
 
 def _read_manifests(
@@ -143,16 +143,16 @@ def _read_manifests(
     reader: PaimonReader,
     io: Mapping[str, str],
 ) -> tuple[Manifests, Files]:
-    found = np.full(len(register.paths), -1, dtype=np.int64)
+    counts = np.full(len(register.paths), -1, dtype=np.int64)
     records = np.zeros(len(register.paths), dtype=np.int64)
     rows, of_changes = Rows(_kinds), set(changelogs.tolist())
-    # Not told how many entries to expect, the reader gives what there is: that counts differ does not hide the files.
-    wanted = [(path, length, -1) for path, length in zip(register.paths, register.lengths, strict=True)]
-    for number, (path, table, trouble) in enumerate(reader.counted(wanted, io)):
+    # Without an expected count, the reader returns what it finds: a wrong count in the list does not hide the files.
+    manifests = [(path, length, -1) for path, length in zip(register.paths, register.lengths, strict=True)]
+    for number, (path, table, trouble) in enumerate(reader.counted(manifests, io)):
         if table is None:
             broken.append(Broken("index manifest" if is_index(path) else "manifest", path, plain(trouble)))
             continue
-        found[number] = table.num_rows - table["rows"].null_count
+        counts[number] = table.num_rows - table["rows"].null_count
         if number in of_changes:
             table = _without_sizes_of_parts(table)
         else:
@@ -161,7 +161,7 @@ def _read_manifests(
         rows.add(number, table)
     files = rows.files()
     files.kinds[np.isin(files.manifests, changelogs)] = CHANGELOG
-    return register.manifests(found, records), files
+    return register.manifests(counts, records), files
 
 
 def _without_sizes_of_parts(table: pa.Table) -> pa.Table:
@@ -170,11 +170,11 @@ def _without_sizes_of_parts(table: pa.Table) -> pa.Table:
 
 
 def _kinds(table: pa.Table) -> tuple[Any, Any]:
-    told = table["kind"].to_numpy()
-    kinds = np.zeros(len(told), dtype=np.int8)
+    codes = table["kind"].to_numpy()
+    kinds = np.zeros(len(codes), dtype=np.int8)
     for kind, here in _KINDS.items():
-        kinds[told == kind] = here
-    return kinds, np.where(told == DELETED, -1, 1).astype(np.int8)
+        kinds[codes == kind] = here
+    return kinds, np.where(codes == DELETED, -1, 1).astype(np.int8)
 
 
 # ------------------------------------------------------------ the table's own files
@@ -183,7 +183,7 @@ def _kinds(table: pa.Table) -> tuple[Any, Any]:
 def _lost(metadata: Metadata, store: Store, existing: Existing) -> Iterator[Lost]:
     for branch in (MAIN, *metadata.branches):
         folder = metadata.location if branch == MAIN else f"{metadata.location}/branch/branch-{branch}"
-        kept = [each for each in metadata.roots if each.branch == branch]
+        kept = [root for root in metadata.roots if root.branch == branch]
         yield from _lost_head(branch, f"{folder}/snapshot", kept, store, existing)
         yield from _lost_schemas(metadata, f"{folder}/schema", kept)
     yield from _gaps(metadata)
@@ -192,38 +192,40 @@ def _lost(metadata: Metadata, store: Store, existing: Existing) -> Iterator[Lost
 def _lost_head(
     branch: str, folder: str, kept: Sequence[Kept], store: Store, existing: Existing
 ) -> Iterator[Lost]:
-    """Readers believe the hint, unless the snapshot after the one it names is there."""
+    """Reports a LATEST file that names a missing snapshot: readers trust it, unless the snapshot after it exists."""
     try:
         hint = int(store.read(f"{folder}/LATEST"))
     except (FileNotFoundError, ValueError):
-        return  # then readers list the folder
+        return  # then readers ignore the hint and list the folder
     newest = max((each.id for each in kept if each.kind == "snapshot"), default=0)
     path = f"{folder}/snapshot-{hint}"
     if hint > newest and not existing([path]):
-        there = f"the newest there is, is {newest}" if newest else "there is none"
-        what = f"{folder}/LATEST leads readers to snapshot {hint} of {branch}, which is not there; {there}"
+        there = f"the newest one is {newest}" if newest else "there is none"
+        what = f"{folder}/LATEST leads readers to snapshot {hint} of {branch}, which does not exist; {there}"
         yield Lost("current" if branch == MAIN else "branch", path, what)
 
 
 def _lost_schemas(metadata: Metadata, folder: str, kept: Sequence[Kept]) -> Iterator[Lost]:
-    """They are numbered from 0 on, and none is ever deleted: files of any age may be of any of them."""
+    """Reports missing schemas. They are numbered from 0 and never deleted, because a file of any age may use any of them."""
     begin = normal(f"{folder}/schema-")
-    paths = (normal(each) for each in metadata.files)
-    there = {int(each.removeprefix(begin)) for each in paths if each.startswith(begin)}
+    paths = (normal(file) for file in metadata.files)
+    there = {int(path.removeprefix(begin)) for path in paths if path.startswith(begin)}
     newest = max([*there, *(int(each.content.get("schemaId") or 0) for each in kept)], default=-1)
     for number in sorted(set(range(newest + 1)) - there):
-        what = f"schema {number} of {newest + 1} is not there: what was written with it cannot be read"
+        what = (
+            f"schema {number} of {newest + 1} does not exist: files that were written with it cannot be read"
+        )
         yield Lost("schema", f"{folder}/schema-{number}", what)
 
 
 def _gaps(metadata: Metadata) -> Iterator[Lost]:
-    """Where something stands in for a snapshot, as in a colder tier that never got it, that it is missing is known."""
-    ids = sorted(each.id for each in metadata.roots if each.is_main_snapshot)
-    known = {each.rpartition("/snapshot/snapshot-")[2] for each in metadata.files}
+    """Reports gaps between snapshot ids. A placeholder in a cold table is not a gap: the snapshot was never handed off."""
+    ids = sorted(root.id for root in metadata.roots if root.is_main_snapshot)
+    known = {file.rpartition("/snapshot/snapshot-")[2] for file in metadata.files}
     for before, after in pairwise(ids):
-        if any(str(each) not in known for each in range(before + 1, after)):
+        if any(str(number) not in known for number in range(before + 1, after)):
             missing = (
                 f"snapshot {before + 1}" if after == before + 2 else f"snapshots {before + 1} to {after - 1}"
             )
-            what = f"{missing} cannot be found, but older and newer ones are there: lost, or the rest of an expiry that stopped half way"
+            what = f"{missing} cannot be found, but older and newer ones exist: lost, or the rest of an expiry that stopped half way"
             yield Lost("gap", f"{metadata.location}/snapshot/snapshot-{before + 1}", what)

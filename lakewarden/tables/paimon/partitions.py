@@ -1,4 +1,4 @@
-"""The partitions of a Paimon table, and how some of them leave it: their files are marked as deleted, in one commit."""
+"""Lists and drops partitions of a Paimon table. Dropping marks their files as deleted, in one commit."""
 
 from __future__ import annotations
 
@@ -29,18 +29,20 @@ _KINDS = {
 
 
 def read_partitions(catalogs: Catalogs, view: TableView, where: str | None) -> PartitionSet:
-    """Every partition that has live files in the current snapshot, added up by the library."""
+    """All partitions with live files in the current snapshot, with sums from the library."""
     head = view.current_snapshot_id
     if head is None:
         return PartitionSet(None, (), frozenset() if where else None)
     try:
-        found = _helper(catalogs).read(catalogs.load(view.ref), head)
+        scan = _helper(catalogs).read(catalogs.load(view.ref), head)
     except JavaError as error:
         raise catalog_error(error, f"the metadata of {view.ref}") from error
-    told = json.loads(found.described())
-    partitions = tuple(_live(place, row, told["columns"]) for place, row in enumerate(told["partitions"]))
+    described = json.loads(scan.described())
+    partitions = tuple(
+        _live(place, row, described["columns"]) for place, row in enumerate(described["partitions"])
+    )
     chosen = matching(catalogs.spark, partitions, where) if where else None
-    return PartitionSet(head, partitions, chosen, found)
+    return PartitionSet(head, partitions, chosen, scan)
 
 
 def _live(place: int, row: Mapping[str, Any], columns: Sequence[tuple[str, str]]) -> LivePartition:
@@ -68,18 +70,18 @@ def drop_partitions(
     find: Find,
     lock: AbstractContextManager[Held],
 ) -> Dropped:
-    """One OVERWRITE snapshot that marks exactly the files that were found. CommitLost when one of them has left."""
+    """Commits one OVERWRITE snapshot that removes exactly the files in `found`. CommitLost if one of them is already gone."""
     own = _helper(catalogs)
     try:
         planned = own.plan(catalogs.load(table), found.handle, json.dumps(list(ids)))
-    except JavaError as error:  # nothing is begun: others expired the snapshot that was planned from, say
+    except JavaError as error:  # no commit was started; for example another tool expired the planned snapshot
         raise CommitLost(table=table, reason=java_reason(error)) from error
-    identifier, told = new_identifier(), json.dumps(dict(summary))
+    identifier, properties = new_identifier(), json.dumps(dict(summary))
 
     def attempt() -> int:
         with catalogs.committing(table) as fresh:
             check = own.check(fresh, planned)
-            return int(catalogs.commit.commit(fresh, planned.messages(), told, identifier, {}, check))
+            return int(catalogs.commit.commit(fresh, planned.messages(), properties, identifier, {}, check))
 
     snapshot_id = commit(table, summary, attempt, find, lock)
     return Dropped(snapshot_id, int(planned.files()), int(planned.rows()), int(planned.bytes()))

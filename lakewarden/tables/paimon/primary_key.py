@@ -1,4 +1,4 @@
-"""Paimon tables with primary keys: their buckets, merged by Paimon's own engine in Spark tasks."""
+"""Paimon tables with primary keys: Paimon's own engine merges their buckets in Spark tasks."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from lakewarden.tables.paimon.commit_lock import Held
 from lakewarden.tables.paimon.errors import catalog_error
 
 _HERE = Path(__file__).parent
-# In the others a bucket is not where a key's rows are, or rows have no bucket yet.
+# In the other modes, rows of one key may be in several buckets, or rows have no bucket yet.
 _MODES = ("HASH_FIXED", "HASH_DYNAMIC")
 
 
 class Keyed:
-    """`cache` keeps what is shipped to executors."""
+    """Implements BucketEngine for Paimon. `cache` is the folder for the jar that is sent to executors."""
 
     def __init__(self, catalogs: Catalogs, cache: Path) -> None:
         self._catalogs, self._cache = catalogs, cache
@@ -34,16 +34,16 @@ class Keyed:
     def buckets(self, view: TableView, snapshot_id: int) -> Buckets:
         helper = self._helper()
         try:
-            told = json.loads(helper.buckets(self._catalogs.load(view.ref), snapshot_id))
+            described = json.loads(helper.buckets(self._catalogs.load(view.ref), snapshot_id))
         except JavaError as error:
             raise catalog_error(error, f"the buckets of {view.ref}") from error
-        rows = tuple(Bucket(*row) for row in told["buckets"])
+        rows = tuple(Bucket(*row) for row in described["buckets"])
         unfit = (
             ""
-            if told["mode"] in _MODES
-            else f"Paimon's bucket mode {told['mode']} is not merged by this release"
+            if described["mode"] in _MODES
+            else f"Paimon's bucket mode {described['mode']} is not merged by this release"
         )
-        return Buckets(rows, told["hidden"], unfit)
+        return Buckets(rows, described["hidden"], unfit)
 
     def merge(self, view: TableView, merges: Sequence[MergeBuckets], keep_runs: int) -> Merged:
         helper, table = self._helper(), self._catalogs.load(view.ref)
@@ -55,17 +55,17 @@ class Keyed:
         ]
         try:
             messages = helper.merge(context._jsc, table, _java_list(context, tasks), max(1, keep_runs))
-            told = json.loads(helper.told(table, messages))
+            written = json.loads(helper.told(table, messages))
         except JavaError as error:
             raise LakewardenError(reason=java_reason(error)) from error
         return Merged(
-            told["before"],
-            told["after"],
-            told["bytes_before"],
-            told["bytes_after"],
-            told["rows_before"],
-            told["rows_after"],
-            tuple(told["paths"]),
+            written["before"],
+            written["after"],
+            written["bytes_before"],
+            written["bytes_after"],
+            written["rows_before"],
+            written["rows_after"],
+            tuple(written["paths"]),
             messages if len(messages) else None,
         )
 
@@ -83,18 +83,18 @@ def commit_merge(
     find: Find,
     lock: AbstractContextManager[Held],
 ) -> int:
-    """Refused by Paimon where one of the files that leave is gone: somebody else merged it, or dropped its partition."""
+    """Commits a merge. Paimon refuses it if a source file is gone: another writer merged it or dropped its partition."""
 
     def attempt() -> int:
         with catalogs.committing(table) as loaded:
-            told = json.dumps(dict(summary))
-            return int(catalogs.commit.commit(loaded, merged.handle, told, new_identifier()))
+            properties = json.dumps(dict(summary))
+            return int(catalogs.commit.commit(loaded, merged.handle, properties, new_identifier()))
 
     return commit(table, summary, attempt, find, lock)
 
 
 def _java_list(context: Any, values: Sequence[str]) -> Any:
-    made = context._jvm.java.util.ArrayList()
-    for each in values:
-        made.add(each)
-    return made
+    java_list = context._jvm.java.util.ArrayList()
+    for value in values:
+        java_list.add(value)
+    return java_list

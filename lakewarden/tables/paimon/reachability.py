@@ -1,16 +1,16 @@
-"""What a Paimon table needs: everything its snapshots, tags, branches and changelogs lead to.
+"""The files that a Paimon table needs: everything that its snapshots, tags, branches and changelogs name.
 
-A snapshot has a list of the manifests it took over and one of those it added. A manifest's entries add files and delete them;
-live is what the entries of all of a snapshot's manifests add up to. That is a sum, so neither the order of entries nor that
-of snapshots matters: a file deleted and added again is live, wherever the two entries stand.
+A snapshot has a base list (manifests of earlier snapshots) and a delta list (its own manifests). Manifest entries add and
+delete files; the live files are the sum over all entries of the snapshot. For a sum, the order of entries and snapshots does
+not matter: a file that was deleted and added again is live, wherever the two entries are.
 
-Named is not needed: a manifest goes on naming a file that it deletes long after the last snapshot that could read it.
+A named file is not always needed: a manifest names a deleted file long after the last snapshot that could read it.
 
-A snapshot takes over what the one before it had, so where both are asked about only what it added itself has to be read.
-Manifests are merged again and again on the way: of a million entries that a thousand commits of fifty files leave behind, a
-hundred thousand tell everything. That all of them did take over what was there is proven file by file: the first and every
-change since come to the last. They do not after a fast-forward to a branch with a history of its own, or where a writer built on
-a snapshot that was rolled back; then everything is read.
+A snapshot continues its predecessor, so if both are asked for, only its own delta list has to be read. This saves a lot,
+because manifests are merged repeatedly: a thousand commits of fifty files leave a million entries, of which a hundred
+thousand are enough. It is proven file by file that each snapshot continued its predecessor: the first snapshot plus all
+deltas must equal the last. This fails after a fast-forward to a branch with its own history, or if a writer built on a
+snapshot that was rolled back. Then everything is read.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from lakewarden.tables.reachability import Needed, Reached, contains, own_folder
 
 @dataclass(frozen=True)
 class Reach:
-    """Asks one table's metadata, through the cache."""
+    """Computes reachability from one table's metadata, through the cache."""
 
     view: TableView
     known: Remembered
     existing: Existing
 
     def reached(self, snapshot_ids: Collection[int] | None = None) -> Reached:
-        """Every file that these snapshots of main need (all roots, when not said), and the table's own metadata."""
+        """All files that these snapshots of main need (None: all roots), and the table's own metadata."""
         roots = self._roots
         if snapshot_ids is not None:
-            roots = [each for each in roots if each.is_main_snapshot and each.id in snapshot_ids]
+            roots = [root for root in roots if root.is_main_snapshot and root.id in snapshot_ids]
         needs = self._needs(roots)
         own = [*needs.metadata, *self._own(roots, snapshot_ids is None)]
         if snapshot_ids is None:
@@ -53,16 +53,16 @@ class Reach:
         needed.add(own)
         needed.add_known(needs.files, needs.book.outside)
         return needed.reached(
-            tuple(each.id for each in roots if each.is_main_snapshot), hashes(self._hints())
+            tuple(root.id for root in roots if root.is_main_snapshot), hashes(self._hints())
         )
 
     def unreached(
         self, removed: Collection[int], tags: Collection[str] = (), changelogs: Collection[int] = ()
     ) -> pa.Table:
-        """What is reachable now and would not be without these snapshots, tags and changelogs of main."""
-        go = [each for each in self._roots if _goes(each, removed, tags, changelogs)]
-        stay = [each for each in self._roots if not _goes(each, removed, tags, changelogs)]
-        if self.view.handle.decoupled:  # the changelogs of what expires stay, as roots of their own
+        """Files that only these snapshots, tags and changelogs of main need."""
+        go = [root for root in self._roots if _goes(root, removed, tags, changelogs)]
+        stay = [root for root in self._roots if not _goes(root, removed, tags, changelogs)]
+        if self.view.handle.decoupled:  # the changelogs of expired snapshots stay, as separate roots
             stay += [
                 Root("changelog", MAIN, each.name, each.file, each.content)
                 for each in go
@@ -72,48 +72,48 @@ class Reach:
         return freed.told(np.setdiff1d(freed.files, needed.files), freed.metadata - needed.metadata)
 
     def closure(self, snapshot_ids: Collection[int]) -> pa.Table:
-        """Every file that these snapshots of main need, but their own and the schemas."""
+        """All files that these snapshots of main need, except the snapshot files themselves and the schemas."""
         known = past(self._roots)
         needs = self._needs([known[each] for each in sorted(snapshot_ids)])
         return needs.told(needs.files, needs.metadata)
 
     def named_paths(self, numbers: Any) -> Iterator[pa.Array]:
-        """The metadata and files whose hashes are among these sorted numbers, and that must be there."""
-        needs = self._needs([each for each in self._roots if each.kind != "changelog"])
+        """The paths of required files and metadata whose hashes are in these sorted numbers."""
+        needs = self._needs([root for root in self._roots if root.kind != "changelog"])
         metadata = pa.array(sorted(needs.metadata), pa.string())
         yield metadata.filter(pa.array(contains(numbers, hashes(metadata))))
-        wanted = np.intersect1d(needs.files, numbers)
+        needed = np.intersect1d(needs.files, numbers)
         for table in needs.book.tables():
-            yield table["path"].combine_chunks().filter(pa.array(contains(wanted, hashes(table["path"]))))
+            yield table["path"].combine_chunks().filter(pa.array(contains(needed, hashes(table["path"]))))
 
     def named_at_all(self, numbers: Any) -> Any:
-        """Which of these sorted numbers a manifest of any root names, to add the file or to delete it."""
+        """The sorted numbers that occur in a manifest of any root, as added or deleted files."""
         tables = self._needs(self._roots).book.tables()
-        found = [np.intersect1d(hashes(table["path"]), numbers) for table in tables]
-        return np.unique(np.concatenate(found)) if found else numbers[:0]
+        named = [np.intersect1d(hashes(table["path"]), numbers) for table in tables]
+        return np.unique(np.concatenate(named)) if named else numbers[:0]
 
     @cached_property
     def _roots(self) -> list[Root]:
         return list(self.view.handle.metadata.roots)
 
     def _own(self, roots: Sequence[Root], whole: bool) -> list[str]:
-        return [*self.view.handle.metadata.files, *self._hints()] if whole else [each.file for each in roots]
+        return [*self.view.handle.metadata.files, *self._hints()] if whole else [root.file for root in roots]
 
     def _hints(self) -> list[str]:
-        """Files that say which snapshot is the first and the last. They may be missing or late."""
+        """The hint files for the first and last snapshot. They may be missing or outdated."""
         metadata = self.view.handle.metadata
         return [
             f"{metadata.location}/{branch}{folder}/{hint}"
-            for branch in ("", *(f"branch/branch-{each}/" for each in metadata.branches))
+            for branch in ("", *(f"branch/branch-{name}/" for name in metadata.branches))
             for folder in ("snapshot", "changelog")
             for hint in ("EARLIEST", "LATEST")
         ]
 
     def _needs(self, roots: Sequence[Root]) -> _Needs:
-        """What these roots keep. Complete, or raises."""
+        """The files that these roots need. Complete, or raises."""
         metadata = self.view.handle.metadata
         kept = kept_lists(self.view.handle, roots, self.existing)
-        named = [named_by(self.view.handle, each, kept) for each in roots]
+        named = [named_by(self.view.handle, root, kept) for root in roots]
         lists = list(dict.fromkeys(path for each in named for path in each.lists))
         place = {path: number for number, path in enumerate(lists)}
         listed = self.known.listed(lists, list_lengths(metadata, roots))
@@ -145,7 +145,7 @@ class Reach:
 
 @dataclass(frozen=True)
 class _Merged:
-    """A root whose files are the sum of what it took over and what it added: the numbers of both lists' manifests."""
+    """A root whose files are the sum of its base list and its delta list, each as manifest numbers."""
 
     root: Root
     base: frozenset[int]
@@ -155,7 +155,7 @@ class _Merged:
         return self.base | self.delta
 
     def continues(self, before: _Merged, net: Any) -> bool:
-        """Whether its base may be what the snapshot before it came to: as many files, and as many rows."""
+        """Whether its base list may equal the sum of the snapshot before it: the same number of files and rows."""
         if not self.root.follows(before.root) or self.root.rows_before not in (None, before.root.rows):
             return False
         had = before.all()
@@ -164,7 +164,7 @@ class _Merged:
 
 
 def _runs(merged: Sequence[_Merged], net: Any) -> list[list[_Merged]]:
-    """Snapshots that follow each other, each seeming to have taken over what the one before it had."""
+    """Groups of consecutive snapshots, each of which seems to continue the one before it."""
     runs: list[list[_Merged]] = []
     for each in merged:
         if runs and each.continues(runs[-1][-1], net):
@@ -175,8 +175,8 @@ def _runs(merged: Sequence[_Merged], net: Any) -> list[list[_Merged]]:
 
 
 def _short(run: Sequence[_Merged]) -> list[frozenset[int]]:
-    """The first and the last whole, and of those between what they added themselves."""
-    return [run[0].all(), *(each.delta for each in run[1:-1]), *(each.all() for each in run[1:][-1:])]
+    """The manifests to read for a run: all of the first and the last snapshot, and only the deltas in between."""
+    return [run[0].all(), *(root.delta for root in run[1:-1]), *(root.all() for root in run[1:][-1:])]
 
 
 @dataclass(frozen=True)
@@ -187,13 +187,13 @@ class _Needs:
     book: _Book
 
     def told(self, files: Any, metadata: Collection[str]) -> pa.Table:
-        """Of these files (sorted hashes) and these paths of metadata: path, kind, size (null where not told)."""
+        """The rows of these files (sorted hashes) and metadata paths: path, kind, size (null if unknown)."""
         paths = sorted(metadata)
         own = pa.table(
             {
                 "path": pa.array(paths, pa.string()),
-                "kind": pa.array([_kind(each) for each in paths], pa.string()),
-                "size": pa.array([self.sizes.get(each) for each in paths], pa.int64()),
+                "kind": pa.array([_kind(path) for path in paths], pa.string()),
+                "size": pa.array([self.sizes.get(path) for path in paths], pa.int64()),
             },
             schema=UNREACHED,
         )
@@ -202,12 +202,12 @@ class _Needs:
 
 
 class _Book:
-    """The entries of all manifests that some roots lead to, by manifest."""
+    """The entries of all manifests that some roots name, grouped by manifest."""
 
     def __init__(
         self, known: Remembered, listed: Listed, indexes: Sequence[str], manifests: Sequence[int]
     ) -> None:
-        """`manifests` are the numbers of those that are read."""
+        """`manifests` are the numbers of the manifests whose entries are read."""
         self._known = known
         paths = listed.paths.take(pa.array(manifests, pa.int64())).to_pylist()
         self._wanted = [
@@ -217,7 +217,7 @@ class _Book:
         self._live = [*listed.live[list(manifests)].tolist(), *(-1 for _ in indexes)]
         self._places = {each: place for place, each in enumerate(manifests)}
         own, parts = own_folders(known.view), []
-        self.outside: list[pa.Array] = []  # paths of files that do not lie in the table's location
+        self.outside: list[pa.Array] = []  # paths of files outside of the table's location
         for each in self.tables():
             plain = normals(each["path"])
             parts.append((plain_hashes(plain), each["kind"].to_numpy(), each["of"].to_numpy()))
@@ -232,14 +232,14 @@ class _Book:
         self._starts = np.searchsorted(of[order], np.arange(len(self._wanted) + 1))
 
     def tables(self) -> Iterator[pa.Table]:
-        """Every entry: of, path, size, kind."""
-        # One index manifest more per snapshot, read like any manifest; how many entries it has, no list tells.
+        """All entries: of, path, size, kind."""
+        # Also one index manifest per snapshot, read like any manifest. No list states its entry count.
         return self._known.rows("manifest", self._wanted, self._live)
 
     def live(self, sets: Sequence[frozenset[int]]) -> Any:
         """Hashes of the files that are live in at least one of these sets of manifests.
 
-        Neighbouring snapshots share nearly all their manifests, so only what comes and goes is counted.
+        Neighbouring snapshots share most of their manifests, so only the differences are counted.
         """
         counts = np.zeros(len(self._files), dtype=np.int64)
         ever = np.zeros(len(self._files), dtype=bool)
@@ -255,7 +255,7 @@ class _Book:
         return self._files[ever]
 
     def adds_up(self, run: Sequence[_Merged]) -> bool:
-        """Whether the first of them and all that was added since come to the last: then each took over what was there."""
+        """Whether the first snapshot plus all deltas equals the last one. Then each snapshot continued its predecessor."""
         counts = np.zeros(len(self._files), dtype=np.int64)
         for each in (*run[0].all(), *(each for later in run[1:] for each in later.delta)):
             self._count(counts, each, 1)
@@ -264,13 +264,13 @@ class _Book:
         return not counts.any()
 
     def added(self, manifests: Collection[int]) -> Any:
-        """Hashes of what these manifests add, whatever others delete: a changelog is read entry by entry."""
-        parts = [self._entries(each) for each in manifests]
-        found = [index[kinds == ADDED] for index, kinds in parts]
-        return self._files[np.unique(np.concatenate(found))] if found else np.empty(0, np.uint64)
+        """Hashes of all files that these manifests add, even if others delete them: a changelog is read entry by entry."""
+        parts = [self._entries(manifest) for manifest in manifests]
+        added = [index[kinds == ADDED] for index, kinds in parts]
+        return self._files[np.unique(np.concatenate(added))] if added else np.empty(0, np.uint64)
 
     def indexed(self) -> Any:
-        """Hashes of the index files that the index manifests name."""
+        """Hashes of the index files in the index manifests."""
         start = self._starts[len(self._places)]
         kinds = self._kinds[start:]
         return self._files[np.unique(self._index[start:][kinds != DELETED])]
@@ -287,7 +287,7 @@ class _Book:
 
 
 def _first_of(table: pa.Table, files: Any, seen: Any) -> pa.Table:
-    """The rows of these files (sorted hashes), each file once: `seen` is what earlier portions had."""
+    """The rows of these files (sorted hashes), each file once. `seen` has the files of earlier batches."""
     numbers = hashes(table["path"])
     among = np.flatnonzero(contains(files, numbers))
     places = np.searchsorted(files, numbers[among])

@@ -1,4 +1,4 @@
-"""Tags of a Paimon table: made, kept longer, and taken away."""
+"""Creates, extends and removes tags of a Paimon table."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _FOR_EVER = -1
 def create_tag(
     catalogs: Catalogs, view: TableView, name: str, snapshot_id: int, until: datetime | None, lock: Held
 ) -> None:
-    known = next((each for each in view.refs if each.name == name and each.kind == "tag"), None)
+    known = next((ref for ref in view.refs if ref.name == name and ref.kind == "tag"), None)
     if known is not None:
         raise UsageError(
             reason=f"tag {view.ref}: there is a tag {name!r} already, on snapshot {known.snapshot_id}",
-            hint=f"take another name, or take it away first with `lakewarden untag {view.ref} {name}`",
+            hint=f"choose another name, or remove the tag first with `lakewarden untag {view.ref} {name}`",
         )
     if view.snapshot(snapshot_id) is None:
         raise UsageError(
@@ -33,13 +33,13 @@ def create_tag(
         table = catalogs.load(view.ref)
         catalogs.bridge.createTag(table, name, snapshot_id, _retained(until))
         kept = catalogs.bridge.hasSnapshot(table, snapshot_id)
-        # Whoever expired it meanwhile may have looked at the tags before there was this one: its files may be gone.
+        # A concurrent expiry may have read the tags before this one existed, so files of the snapshot may be gone.
         if not kept:
             catalogs.bridge.dropTag(table, name, snapshot_id, None)
     except JavaError as error:
         raise CommitLost(table=view.ref, reason=java_reason(error)) from error
     if not kept:
-        raise CommitLost(table=view.ref, reason=f"snapshot {snapshot_id} expired meanwhile")
+        raise CommitLost(table=view.ref, reason=f"snapshot {snapshot_id} expired at the same time")
 
 
 def retain_tag(catalogs: Catalogs, view: TableView, name: str, until: datetime | None, lock: Held) -> None:
@@ -59,13 +59,13 @@ def drop_tag(catalogs: Catalogs, view: TableView, name: str, lock: Held) -> None
     except JavaError as error:
         raise CommitLost(table=view.ref, reason=java_reason(error)) from error
     if not dropped:
-        raise CommitLost(table=view.ref, reason=f"tag {name} is another one now")
+        raise CommitLost(table=view.ref, reason=f"tag {name} was replaced by another one")
 
 
 def _tag(view: TableView, name: str) -> Ref:
-    found = next((each for each in view.refs if each.name == name and each.kind == "tag"), None)
-    if found is not None:
-        return found
+    tag = next((ref for ref in view.refs if ref.name == name and ref.kind == "tag"), None)
+    if tag is not None:
+        return tag
     tags = ", ".join(sorted(ref.name for ref in view.refs if ref.kind == "tag")) or "none"
     raise UsageError(
         reason=f"find the tag of {view.ref}: it has no tag {name!r}; its tags are: {tags}",
@@ -74,7 +74,7 @@ def _tag(view: TableView, name: str) -> Ref:
 
 
 def _retained(until: datetime | None) -> int:
-    """Milliseconds from now on: Paimon counts from the moment a tag is made."""
+    """Milliseconds from now, because Paimon counts the retention from the creation of a tag."""
     if until is None:
         return _FOR_EVER
     return max(1, (until - clock.now()) // timedelta(milliseconds=1))

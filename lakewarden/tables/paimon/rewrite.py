@@ -1,4 +1,4 @@
-"""Replacing data files of a Paimon table: where outputs go, how they are described, and the commit."""
+"""Replaces data files of a Paimon table: the paths of outputs, their descriptions, and the commit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lakewarden.tables.paimon.catalog import Catalogs
 from lakewarden.tables.paimon.commit import Find, commit, new_identifier
 from lakewarden.tables.paimon.commit_lock import Held
 
-# By source its least and largest sequence number.
+# The smallest and largest sequence number of each source.
 _Numbers = Mapping[str, tuple[int, int]]
 
 
@@ -25,12 +25,12 @@ def output_locations(
     catalogs: Catalogs, table: TableRef, files: FileSet, names: Sequence[tuple[int, str]]
 ) -> list[str]:
     loaded = catalogs.load(table)
-    found: list[str] = json.loads(catalogs.files.locations(loaded, files.handle, json.dumps(names)))
-    return found
+    paths: list[str] = json.loads(catalogs.files.locations(loaded, files.handle, json.dumps(names)))
+    return paths
 
 
 def prepare_rewrite(catalogs: Catalogs, rewrite: Rewrite) -> None:
-    """Read the outputs' footers. What is wrong with an output shows here, before any commit is begun."""
+    """Read the outputs' footers, so that a wrong output is found before a commit starts."""
     scan = rewrite.files.handle
     numbers: _Numbers = json.loads(catalogs.files.sequenceNumbers(scan, json.dumps(rewrite.removed)))
     outputs = [_described(each, numbers, rewrite.files.ordered) for each in rewrite.added]
@@ -53,7 +53,10 @@ def _described(output: OutputFile, numbers: _Numbers, ordered: bool) -> dict[str
 
 
 def _sequence_numbers(output: OutputFile, numbers: _Numbers, ordered: bool) -> tuple[int, int]:
-    """Those of its sources where files have an order, so that they are read in it; else counted on, as Paimon does."""
+    """The first and last sequence number of an output. Ordered files keep the numbers of their source rows, and so their order.
+
+    Otherwise the numbers are counted from the smallest number of the first source, as Paimon does.
+    """
     if not output.parts:
         return 0, output.rows - 1
     first, start, _ = output.parts[0]
@@ -67,13 +70,13 @@ def _sequence_numbers(output: OutputFile, numbers: _Numbers, ordered: bool) -> t
 def commit_rewrite(
     catalogs: Catalogs, rewrite: Rewrite, find: Find, lock: AbstractContextManager[Held]
 ) -> int:
-    """One atomic COMPACT snapshot. The library refuses it where a source is gone or got a deletion vector."""
+    """Commits one atomic COMPACT snapshot. The library refuses it if a source is gone or got a deletion vector."""
     added = json.dumps([[each.path, each.partition_id] for each in rewrite.added])
     loaded = catalogs.load(rewrite.table)
     try:
         messages = catalogs.files.messages(loaded, rewrite.files.handle, json.dumps(rewrite.removed), added)
     except JavaError as error:
-        # Before any commit: such as a snapshot that expired meanwhile, with the index of its deletion vectors.
+        # Before any commit: for example, the snapshot with the index of its deletion vectors has expired.
         raise CommitLost(table=rewrite.table, reason=java_reason(error)) from error
     identifier, summary = new_identifier(), json.dumps(dict(rewrite.summary))
 
@@ -87,10 +90,10 @@ def commit_rewrite(
 def rewrite_natively(
     catalogs: Catalogs, table: TableRef, files: FileSet, group: RewriteGroup, target_bytes: int
 ) -> list[OutputFile]:
-    """By Paimon's own writer, in the driver."""
+    """Rewrites the group with Paimon's own writer, in the driver."""
     if group.ordered:
         raise LakewardenError(
-            reason=f"order rows of {table}: {group.engine_reason or 'the kernel cannot'}, and Paimon's own writer only packs",
+            reason=f"order rows of {table}: {group.engine_reason or 'the kernel cannot'}, and Paimon's own writer cannot sort",
             hint="set rewrite_strategy to binpack for this table",
         )
     request = {"place": group.partition_id, "sources": list(group.paths()), "target_bytes": target_bytes}

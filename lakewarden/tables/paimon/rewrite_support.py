@@ -1,4 +1,4 @@
-"""What a rewrite of a Paimon table needs beside reading and committing."""
+"""Which files of a Paimon table a rewrite may touch, and how and where it writes new ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lakewarden.tables.paimon.primary_key import Keyed
 
 
 class PaimonRewrites:
-    """Every promise of RewriteSupport. `cache` keeps what is shipped to executors."""
+    """Implements RewriteSupport for Paimon. `cache` is the folder for the jar that is sent to executors."""
 
     def __init__(self, catalogs: Catalogs, schemas: schema.StoredSchemas, cache: Path) -> None:
         self._catalogs, self._schemas, self._cache = catalogs, schemas, cache
@@ -38,7 +38,7 @@ class PaimonRewrites:
     def clustering(
         self, table: TableRef, files: FileSet, columns: Sequence[str]
     ) -> Mapping[int, Mapping[str, float]]:
-        """Not known: then a partition is ordered when enough of it is new."""
+        """Unknown for Paimon: a partition is then clustered again when enough of it is new."""
         return {}
 
     def clustering_of_outputs(
@@ -47,7 +47,7 @@ class PaimonRewrites:
         return {}
 
     def dangling(self, table: TableRef, files: FileSet, branch: str) -> list[str]:
-        """A deletion vector leaves with its data file."""
+        """Always empty: a deletion vector is removed with its data file."""
         return []
 
     def retain(self, files: FileSet, paths: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Which lists, index manifests and statistics a snapshot, tag or changelog of a Paimon table names."""
+"""The lists, index manifests and statistics that a snapshot, tag or changelog of a Paimon table names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lakewarden.tables.paimon.metadata import MAIN, Metadata, Root
 from lakewarden.tables.paimon.view import Handle
 
-# Which of these paths are there.
+# Returns those of the paths that exist.
 Existing = Callable[[Sequence[str]], set[str]]
 
 _COMPACTED = "COMPACT"
@@ -16,9 +16,9 @@ _COMPACTED = "COMPACT"
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """`merged` are lists whose entries add up to what is live. Of `changes` and of `changelog` every added file is needed.
+    """The lists of a root. `merged`: the live files are the sum of their entries. `changes`, `changelog`: every added file is needed.
 
-    `unread` just stay: nobody reads what they name.
+    `unread`: only the list itself is kept; the files it names are not needed.
     """
 
     merged: tuple[str, ...] = ()
@@ -35,7 +35,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Lists that may have gone with a snapshot though others name them, and which of these are there."""
+    """Lists that may have been deleted with a snapshot although other roots name them, and those of them that exist."""
 
     doubtful: frozenset[str]
     there: frozenset[str]
@@ -45,9 +45,9 @@ class Kept:
 
 
 def named_by(handle: Handle, root: Root, kept: Kept) -> Named:
-    """What the root needs.
+    """The lists that the root needs.
 
-    A tag keeps rows, not how they came about: Paimon's own expiry deletes the changelog of a snapshot that has a tag.
+    A tag keeps the rows of its snapshot, but not the changelog: Paimon's own expiry deletes the changelog too.
     """
     metadata, paths = handle.metadata, _lists(handle.metadata, root)
     if root.kind == "changelog":
@@ -63,9 +63,9 @@ def named_by(handle: Handle, root: Root, kept: Kept) -> Named:
 
 
 def _of_changelog(handle: Handle, root: Root, kept: Kept) -> Named:
-    """Without a producer of changelogs it is the delta that is read as one: what a commit of new rows added.
+    """The lists of a changelog. Without a changelog producer, readers use the delta list of a commit as its changelog.
 
-    Of a compaction it is never read, and stays because Paimon's own expiry learns from it what was replaced.
+    The delta list of a compaction is never read; it stays because Paimon's own expiry needs it to find replaced files.
     """
     paths = _lists(handle.metadata, root)
     changelog = (paths["changelog"],) if "changelog" in paths else ()
@@ -77,17 +77,18 @@ def _of_changelog(handle: Handle, root: Root, kept: Kept) -> Named:
 
 
 def _produced(handle: Handle, root: Root) -> bool:
-    """Whether a changelog was made by a writer, beside the rows, and is read as such."""
+    """Whether a writer produced a separate changelog, which readers use."""
     then = root.branch == MAIN and root.content.get("schemaId") in handle.metadata.producing
     return bool(then and handle.produces_changelogs)
 
 
 def kept_lists(handle: Handle, roots: Sequence[Root], existing: Existing) -> Kept:
-    """Of the lists that go with a snapshot of main though others name them, those that did not go.
+    """Lists that expire with a snapshot of main although other roots name them: returns those that still exist.
 
-    Changelogs that outlive their snapshots name the list of its changes, but not where writers produced changelogs, and do so
-    now: these are read instead, and Paimon lets go of the deltas. A branch's first snapshot shares the list of its changelog
-    with main. And main itself, where it was rolled back to a tag, or forward to a branch, whose snapshot had expired.
+    There are three cases. A changelog that outlives its snapshot names the snapshot's delta list (if writers produce
+    changelogs, readers use these instead, and Paimon deletes the deltas). The first snapshot of a branch shares its changelog
+    list with main. And main itself may have been rolled back to a tag, or fast-forwarded to a branch, whose snapshot
+    had expired.
     """
     metadata = handle.metadata
     copied = {
@@ -107,12 +108,12 @@ def kept_lists(handle: Handle, roots: Sequence[Root], existing: Existing) -> Kep
 
 
 def _lists(metadata: Metadata, root: Root) -> dict[str, str]:
-    told = {name: root.content.get(f"{name}ManifestList") for name in ("base", "delta", "changelog")}
-    return {name: metadata.manifest(each) for name, each in told.items() if each}
+    names = {name: root.content.get(f"{name}ManifestList") for name in ("base", "delta", "changelog")}
+    return {name: metadata.manifest(each) for name, each in names.items() if each}
 
 
 def list_lengths(metadata: Metadata, roots: Sequence[Root]) -> dict[str, int]:
-    """A list that was cut short at the end of a block reads like a shorter one: snapshots tell how long each is."""
+    """The lengths of lists as recorded in snapshots. A list truncated at the end of a block would otherwise look complete."""
     return {
         metadata.manifest(root.content[f"{name}ManifestList"]): int(root.content[f"{name}ManifestListSize"])
         for root in roots

@@ -1,7 +1,7 @@
-"""A Paimon schema as Arrow, and which tables the Arrow kernel may write.
+"""A Paimon schema as Arrow, and the check whether the Arrow kernel may write a table.
 
-How a schema is stored is not guessed: Paimon's own writer makes a file without rows, and Arrow reads its footer. What Arrow
-would store in another way than Paimon is left to Paimon.
+To learn how Paimon stores a schema, Paimon's own writer creates a file without rows, and Arrow reads its footer. A schema
+that Arrow would store differently is left to Paimon's writer.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from lakewarden.model.table import TableView
 from lakewarden.tables.jvm import JavaError, java_reason
 from lakewarden.tables.paimon.catalog import Catalogs
 
-# How the kernel is told of what Arrow has no type or word for (kernels/amend.py, kernels/encoding.py).
+# Field metadata for the kernel about types that Arrow does not have (rewrite/write/footer_fixups.py, encoding.py).
 INT96 = b"lakewarden.int96"
 INT96_BYTES = 12
 UTC_TIMES = "lakewarden.parquet.utc-times"
 
-# Kept in several columns, or in files of their own.
+# Types that are stored in several columns, or in separate files.
 _SPECIAL = re.compile(r"\b(VARIANT|BLOB|VECTOR)\b")
 _SIZE = re.compile(r"(\d+)\s*([a-z]*)", re.IGNORECASE)
 _UNITS = {"": 0, "b": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
-# Paimon's options that have a counterpart among the properties the kernel follows; the first that is set counts.
+# Paimon's options for properties that the kernel supports; the first option that is set counts.
 _SIZES = {
     "row-group-size-bytes": ("file.block-size", "parquet.block.size"),
     "page-size-bytes": ("parquet.page.size",),
@@ -42,7 +42,7 @@ _DEFAULT_ZSTD_LEVEL = "1"
 
 
 class StoredSchemas:
-    """Schemas as files hold them, each asked for once."""
+    """Schemas as Paimon stores them in files. Each is determined once."""
 
     def __init__(self, catalogs: Catalogs) -> None:
         self._catalogs = catalogs
@@ -53,7 +53,7 @@ class StoredSchemas:
         return pa.schema([_raw(field) for field in self._stored(view).to_arrow_schema().remove_metadata()])
 
     def unfit(self, view: TableView) -> str | None:
-        """Why the Arrow kernel cannot write this table, if it cannot."""
+        """Why the Arrow kernel cannot write this table; None if it can."""
         for key in sorted(view.properties):
             if key.startswith("file-index.") and key.endswith(".columns"):
                 return f"{key} asks for a file index"
@@ -68,10 +68,10 @@ class StoredSchemas:
         try:
             return _differs(self._stored(view), self.arrow(view))
         except JavaError as error:
-            return f"Paimon stores no such schema in Parquet ({java_reason(error)})"
+            return f"Paimon cannot store this schema in Parquet ({java_reason(error)})"
 
     def _stored(self, view: TableView) -> Any:
-        # Not the view's own id: a view of the past has another schema in it.
+        # Not only the schema id: a view of the past may contain another schema.
         key = (view.uuid, json.loads(view.schema_json)["id"])
         if key not in self._known:
             with tempfile.TemporaryDirectory(prefix="lakewarden-") as folder:
@@ -82,9 +82,9 @@ class StoredSchemas:
 
 
 def special_column(view: TableView) -> str | None:
-    """The first type of a column that is not stored as one column of a Parquet file, if there is one."""
-    found = _SPECIAL.search(_types(view))
-    return found.group(1) if found else None
+    """The first column type that is not stored as one column of a Parquet file; None if there is none."""
+    match = _SPECIAL.search(_types(view))
+    return match.group(1) if match else None
 
 
 def _types(view: TableView) -> str:
@@ -92,7 +92,7 @@ def _types(view: TableView) -> str:
 
 
 def _raw(field: pa.Field) -> pa.Field:
-    """The field with every INT96 timestamp below it as its bytes: Paimon writes nanoseconds in no other way."""
+    """The field with every INT96 timestamp in it as raw bytes. Paimon writes nanoseconds only as INT96."""
     kind = field.type
     if pt.is_timestamp(kind) and kind.unit == "ns":
         marked = {**(field.metadata or {}), INT96: b"true"}
@@ -107,7 +107,7 @@ def _raw(field: pa.Field) -> pa.Field:
 
 
 def _differs(stored: Any, schema: pa.Schema) -> str | None:
-    """The first column that Arrow would not store as Paimon does."""
+    """Describes the first column that Arrow would store differently than Paimon; None if there is none."""
     sink = pa.BufferOutputStream()
     pq.ParquetWriter(
         sink, schema, store_decimal_as_integer=True, store_schema=False, write_time_adjusted_to_utc=True
@@ -133,40 +133,42 @@ def _storage(column: Any) -> tuple[Any, ...]:
 
 
 def left_alone(view: TableView) -> str | None:
-    """Why no file of this table may be rewritten on its own, if so."""
+    """Why files of this table may not be rewritten in groups; None if they may."""
     schema, options = json.loads(view.schema_json), view.properties
     if schema.get("primaryKeys"):
         return "rows of one key are merged: only Paimon's own compaction can do that"
     for key in ("row-tracking.enabled", "data-evolution.enabled", "clustering.incremental"):
         if options.get(key, "").lower() == "true":
-            return f"{key} is set, and its files are Paimon's own to rewrite"
-    # Paimon looks for deletes that came meanwhile only where there are no buckets: one would be lost, and its rows be back.
+            return f"{key} is set, and only Paimon may rewrite its files"
+    # Paimon detects concurrent deletes only in tables without buckets. With buckets, a delete would be lost and its rows would be back.
     if int(options.get("bucket", "-1")) > 0 and options.get("deletion-vectors.enabled", "").lower() == "true":
-        return "deletes that come during a rewrite of a bucket go unnoticed (deletion-vectors.enabled)"
+        return "deletes that arrive during the rewrite of a bucket would be lost (deletion-vectors.enabled)"
     return None
 
 
 def parquet_properties(options: Mapping[str, str]) -> dict[str, str]:
-    """A table's options for Parquet files in the words of Iceberg's properties, which the kernel follows."""
+    """The table's Parquet options as Iceberg's `write.parquet.` properties, which the kernel understands."""
     codec = options.get("parquet.compression", options.get("file.compression", "zstd")).lower()
-    found = {
+    properties = {
         "write.format.default": options.get("file.format", "parquet"),
         "write.parquet.compression-codec": "uncompressed" if codec == "none" else codec,
         UTC_TIMES: "true",
     }
     if codec == "zstd":
         level = options.get("file.compression.zstd-level", _DEFAULT_ZSTD_LEVEL)
-        found["write.parquet.compression-level"] = options.get("parquet.compression.codec.zstd.level", level)
+        properties["write.parquet.compression-level"] = options.get(
+            "parquet.compression.codec.zstd.level", level
+        )
     for ours, theirs in _SIZES.items():
-        told = next((options[key] for key in theirs if key in options), None)
-        if told is not None:
-            found[f"write.parquet.{ours}"] = _bytes(told)
-    return found
+        value = next((options[key] for key in theirs if key in options), None)
+        if value is not None:
+            properties[f"write.parquet.{ours}"] = _bytes(value)
+    return properties
 
 
 def _bytes(text: str) -> str:
-    """A size as Paimon writes it (128 mb, 64k, 1024), in bytes. A text that is no size stays: the kernel warns of it."""
-    found = _SIZE.fullmatch(text.strip())
-    if found is None or found[2][:1].lower() not in _UNITS:
+    """A size in Paimon's notation (128 mb, 64k, 1024) in bytes. Other text stays unchanged; the kernel warns about it."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or match[2][:1].lower() not in _UNITS:
         return text
-    return str(int(found[1]) << _UNITS[found[2][:1].lower()])
+    return str(int(match[1]) << _UNITS[match[2][:1].lower()])

@@ -1,4 +1,4 @@
-"""A Paimon table as plain values, from its metadata alone."""
+"""Builds the view of a Paimon table from its metadata files only."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FORMAT_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """The format's own part of a view."""
+    """The Paimon-specific part of a view."""
 
     metadata: Metadata
     decoupled: bool
@@ -36,11 +36,11 @@ class Handle:
 
 
 def view_of(ref: TableRef, told: Mapping[str, Any], metadata: Metadata) -> TableView:
-    """What the library says of the table and what its files say, as a view."""
+    """The view from the library's description of the table and from its metadata files."""
     schema = told["schema"]
-    # What lies before a gap is the rest of an expiry that stopped; a colder tier has gaps where others expired before us.
+    # Snapshots before a gap are the rest of an expiry that stopped. In a cold table, a gap means that another tool had expired them.
     run = main_snapshots(metadata.roots) if made_cold(metadata.first_schema) else newest_run(metadata.roots)
-    before = {each.id for each in run}
+    before = {root.id for root in run}
     head = run[-1] if run else None
     return TableView(
         ref=ref,
@@ -50,7 +50,7 @@ def view_of(ref: TableRef, told: Mapping[str, Any], metadata: Metadata) -> Table
         location=metadata.location,
         metadata_location=head.file if head else f"{metadata.location}/schema/schema-{schema['id']}",
         current_snapshot_id=head.id if head else None,
-        snapshots=tuple(_snapshot(each, first=each.id - 1 not in before) for each in run),
+        snapshots=tuple(_snapshot(root, first=root.id - 1 not in before) for root in run),
         refs=tuple(_refs(metadata, head)),
         schema_id=schema["id"],
         schema_json=json.dumps(schema),
@@ -76,13 +76,13 @@ def view_of(ref: TableRef, told: Mapping[str, Any], metadata: Metadata) -> Table
 
 def _snapshot(root: Root, *, first: bool) -> Snapshot:
     content = root.content
-    told = {
+    written = {
         "commit-user": content.get("commitUser"),
         "commit-identifier": content.get("commitIdentifier"),
         "total-records": content.get("totalRecordCount"),
         "delta-records": content.get("deltaRecordCount"),
     }
-    summary = {key: str(value) for key, value in told.items() if value is not None}
+    summary = {key: str(value) for key, value in written.items() if value is not None}
     return Snapshot(
         id=root.id,
         parent_id=None if first else root.id - 1,
@@ -95,7 +95,7 @@ def _snapshot(root: Root, *, first: bool) -> Snapshot:
 
 
 def _options(told: Mapping[str, str], metadata: Metadata) -> Mapping[str, str]:
-    """That the table is a colder tier is told by its first schema, which hand-off wrote, and never by a later option."""
+    """The table's options. Only the first schema, which hand-off wrote, decides whether it is a cold table, never a later option."""
     first = (
         cold_properties(metadata.first_schema.get("options") or {})
         if made_cold(metadata.first_schema)
@@ -105,27 +105,27 @@ def _options(told: Mapping[str, str], metadata: Metadata) -> Mapping[str, str]:
 
 
 def _refs(metadata: Metadata, head: Root | None) -> list[Ref]:
-    """Tags and branches have copies of their own of what they keep: the table's snapshots may go without them."""
-    found = [Ref(MAIN, "branch", head.id)] if head else []
-    found += [
+    """The tags, branches and consumers. Tags and branches have their own copies of snapshots, so main may expire them."""
+    refs = [Ref(MAIN, "branch", head.id)] if head else []
+    refs += [
         Ref(root.name, "tag", root.id, has_copy=True, ends_at=_ends(root))
         for root in metadata.roots
         if root.kind == "tag" and root.branch == MAIN
     ]
     for branch in metadata.branches:
-        heads = [each.id for each in metadata.roots if each.branch == branch and each.kind == "snapshot"]
+        heads = [root.id for root in metadata.roots if root.branch == branch and root.kind == "snapshot"]
         if heads:
-            found.append(Ref(branch, "branch", max(heads), has_copy=True))
-    found += [Ref(name, "consumer", following) for name, following in metadata.consumers.items()]
-    return found
+            refs.append(Ref(branch, "branch", max(heads), has_copy=True))
+    refs += [Ref(name, "consumer", following) for name, following in metadata.consumers.items()]
+    return refs
 
 
 def _changelogs(metadata: Metadata, told: Mapping[str, Any], *, decoupled: bool) -> Changelogs:
     return Changelogs(
         {
-            each.id: from_millis(each.content["timeMillis"])
-            for each in metadata.roots
-            if each.kind == "changelog" and each.branch == MAIN
+            root.id: from_millis(root.content["timeMillis"])
+            for root in metadata.roots
+            if root.kind == "changelog" and root.branch == MAIN
         },
         decoupled,
         timedelta(milliseconds=told["millis"]),
@@ -136,14 +136,14 @@ def _changelogs(metadata: Metadata, told: Mapping[str, Any], *, decoupled: bool)
 
 
 def _ends(tag: Root) -> datetime | None:
-    """Paimon counts from when the tag was made, which it writes in the writer's own time zone without saying which.
+    """When the tag expires. Paimon counts from its creation time, which is in the writer's time zone, without naming the zone.
 
-    So the moment the file was written counts as well: the later of the two.
+    So the modification time of the file counts as well: the later of the two is used.
     """
-    made, retained = tag.content.get("tagCreateTime"), tag.content.get("tagTimeRetained")
-    if made is None or retained is None:
+    created, retained = tag.content.get("tagCreateTime"), tag.content.get("tagTimeRetained")
+    if created is None or retained is None:
         return None
-    year, month, day, hour, minute, *rest = (int(each) for each in made)
+    year, month, day, hour, minute, *rest = (int(part) for part in created)
     second, nanos = (*rest, 0, 0)[:2]
     moment = datetime(year, month, day, hour, minute, second, nanos // 1000).astimezone(UTC)
     begins = moment if tag.written_at is None else max(moment, tag.written_at)

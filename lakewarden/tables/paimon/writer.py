@@ -1,4 +1,4 @@
-"""The only way to change a Paimon table. Every method asks the guard first: tests/unit/test_commit_guard.py checks each."""
+"""The only way to change a Paimon table. Every method calls the guard first; tests/unit/test_commit_guard.py checks each."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from lakewarden.tables.paimon.rewrite import commit_rewrite
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """What a writer needs from the format: its reading, and the table's lock (`locked`)."""
+    """The parts of the format that a writer needs: reading, and the table's lock (`locked`)."""
 
     catalogs: Catalogs
     view: Callable[[TableRef], TableView]
@@ -50,13 +50,13 @@ class Ways:
 
 
 class PaimonWriter:
-    """Every promise of TableWriter."""
+    """Implements TableWriter for Paimon."""
 
     def __init__(self, guard: CommitGuard, ways: Ways, tier: PaimonCold) -> None:
         self._guard, self._ways, self._tier = guard, ways, tier
 
     def commit_rewrite(self, rewrite: Rewrite, incorporate: Incorporate | None = None) -> int | None:
-        """Deletes that arrive are not taken in: the commit is lost, and the group written again with them applied."""
+        """Deletes that arrive during the rewrite are not carried over: the commit is lost, and the group is rewritten with them."""
         self._guard.check(rewrite.table, rewrite.summary)
         ways, table = self._ways, rewrite.table
         lock = ways.lock(table)
@@ -70,7 +70,7 @@ class PaimonWriter:
     def merge_deletes(
         self, table: TableRef, where: str | None, min_files: int, summary: Mapping[str, str]
     ) -> int | None:
-        """There are no position-delete files: a data file has one deletion vector at most."""
+        """Nothing to do: Paimon has no position-delete files. A data file has at most one deletion vector."""
         self._guard.check(table, summary)
         return None
 
