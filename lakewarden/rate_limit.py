@@ -1,9 +1,10 @@
-"""How fast one task may read and write: token buckets for a kernel, which is one thread.
+"""Limits how fast one Spark task reads and writes. Each task is one thread and has its own token buckets.
 
-A kernel reads whole row groups, often more than a second's worth. So a call is let through at once and leaves a debt; the
-next call of that kind waits until the debt is paid. The time the kernel spends decoding and encoding in between pays too,
-which is why the wait comes before the next call and not after this one: waiting at once would pay twice. What is owed at
-the end of the task is slept off by `settle`, so over the whole task no budget is passed, not even by the last call.
+A rewrite reads whole row groups, often more than a second's worth of budget. So a call returns at once and
+leaves a debt, and the next call of that kind waits until the debt is paid. Time spent decoding and encoding
+in between also pays the debt. That is why the wait comes before the next call: waiting right after a call
+would pay twice. At the end of the task `settle` sleeps off the remaining debt, so that a whole task never
+exceeds its budgets.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-# Unused time that outlasts a call, in seconds. More would let a task that was busy for long strike the store with many calls.
+# Seconds of unused budget that remain after a call. A larger value would allow a burst of requests after a long pause.
 _BURST = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Bytes and requests per second; None is no limit. Travels to the task by pickle."""
+    """Bytes and requests per second; None means no limit. Pickled to the task."""
 
     read_bytes: float | None = None
     write_bytes: float | None = None
@@ -26,11 +27,11 @@ class Pace:
 
     @property
     def limits(self) -> bool:
-        """Whether anything is limited at all."""
+        """Whether any limit is set."""
         return any(rate is not None for rate in (self.read_bytes, self.write_bytes, self.requests))
 
     def part(self, fraction: float) -> Pace:
-        """This share of every budget."""
+        """This fraction of every budget."""
         return Pace(
             _part(self.read_bytes, fraction),
             _part(self.write_bytes, fraction),
@@ -43,7 +44,7 @@ def _part(rate: float | None, fraction: float) -> float | None:
 
 
 class Throttle:
-    """Keeps one task to its pace. Without limits every call returns at once."""
+    """Keeps one task within its pace. Without limits every call returns at once."""
 
     def __init__(
         self,
@@ -62,18 +63,19 @@ class Throttle:
         self.bytes_read = 0
 
     def read(self, nbytes: int, requests: int = 1) -> None:
-        """Before so much is read."""
+        """Call before reading this many bytes."""
         self.bytes_read += nbytes
         if self._all:
             self._take(self._read, nbytes, requests)
 
     def wrote(self, nbytes: int, requests: int = 1) -> None:
-        """After so much was written: how much a row group takes is known only then."""
+        """Call after writing this many bytes: the size of a row group is known only then."""
         if self._all:
             self._take(self._write, nbytes, requests)
 
     def settle(self) -> None:
-        """At the end of the task: sleep off what is still owed, or the next task would start on borrowed bytes."""
+        """Call at the end of the task. Sleeps off the remaining debt; otherwise the next task would start in
+        debt."""
         if self._all:
             self._pay(self._all)
 
@@ -85,7 +87,7 @@ class Throttle:
             bucket.take(amount)
 
     def _pay(self, buckets: Sequence[_Bucket]) -> None:
-        """Sleep until none of these owes anything: one sleep, because while one is paid all are."""
+        """Sleep until no bucket is in debt. One sleep is enough, because all buckets fill at the same time."""
         owed = self._owed(buckets)
         while owed > 0:
             before = self._clock()
@@ -99,25 +101,27 @@ class Throttle:
 
 
 class _Bucket:
-    """A level that rises at the rate and falls with what is taken, below nothing if need be."""
+    """A level that rises at the rate, and falls by what is taken, below zero if needed."""
 
     def __init__(self, rate: float, now: float) -> None:
         self._rate = rate
         self._seen = now
-        # Empty at first: a full one would be a burst per task, and a run has thousands of tasks.
+        # Starts empty: a full bucket would allow a burst per task, and a run has thousands of tasks.
         self._level = 0.0
 
     def owed(self, now: float) -> float:
-        """Seconds until the debt is paid. A sleep that lasted too long counts as time passed, so nothing drifts."""
+        """Seconds until the debt is paid. A sleep that was too long counts as elapsed time, so errors do not
+        add up."""
         self._level += (now - self._seen) * self._rate
         self._seen = now
-        # Below a microsecond it is the rounding of floats, and sleeping that long takes fifty times as long.
+        # Less than a microsecond is float rounding, and such a sleep takes fifty times longer than asked.
         return -self._level / self._rate if self._level < -self._rate * 1e-6 else 0.0
 
     def take(self, amount: int) -> None:
-        """All the time since the last call pays for this one: a file of one row group is written after everything was read.
+        """Take from the bucket, then cap its level. The cap comes last, so all the time since the last call
+        counts: a file of one row group is written only after everything was read.
 
-        Capped before the call instead of after it, such a task took as long as its reading and its writing together.
+        With the cap first, such a task would take as long as its reading and its writing together.
         """
         self._level = min(self._level - amount, self._rate * _BURST)
 

@@ -233,7 +233,7 @@ def test_a_warehouse_whose_mount_is_gone_is_told_as_that_and_not_as_tables_that_
 ) -> None:
     lab = shell.lab
     folder = str(lab.warehouse)
-    said = f"reach catalog {lab.catalog}: its warehouse {folder} is not there"
+    said = f"cannot reach catalog {lab.catalog}: its warehouse {folder} is not there"
     assert said in listed(shell), "of a lake that is new, the same"
 
     table = lab.create()
@@ -304,7 +304,7 @@ def test_the_demo_tells_its_story_twice(
     assert told.returncode == 0, told.stderr
     last = told.stdout.split("\ndemo  ")[1]
     assert len(last.splitlines()) <= 39
-    for words in ("360", "before", "the rows are equal", "old snapshots still read", "go on by hand"):
+    for words in ("360", "before", "the rows are equal", "old snapshots still read", "try it yourself"):
         assert words in last, words
     config = tmp_path / "lakewarden-demo" / "lakewarden.toml"
     with Lakewarden.open(config, spark=lab.spark) as lakewarden:
