@@ -1,1 +1,1 @@
-"""Measurements against Iceberg's own procedures, on the same tables in the same session."""
+"""Benchmarks against Iceberg's and Paimon's own procedures, on the same tables in the same Spark session."""

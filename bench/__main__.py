@@ -1,7 +1,9 @@
-"""`python -m bench CASE ...` measures these cases; without a name, all that compare with Iceberg's own procedures.
+"""`python -m bench CASE ...` runs these cases; without a name, all cases that compare with Iceberg's own
+procedures.
 
-Each turn is printed as it ends. All tools start from the same snapshot of the same table, and after each turn every row is
-read back and compared. The first round warms the JVM and the workers; the rounds after it count.
+Each turn is printed when it ends. All tools start from the same snapshot of the same table. After each turn
+every row is read back and compared. The first round warms up the JVM and the workers; only later rounds
+count.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _each_alone(chosen: Sequence[Case], folder: Path, options: argparse.Namespace) -> None:
-    """A process for each: no case inherits another's heap, workers or compiled code, so alone or not it finds the same."""
+    """One process per case, so that no case inherits the heap, workers or compiled code of another."""
     flags = [f"--{name}={value}" for name in ("out", "page") if (value := getattr(options, name))]
     for case in chosen:
         command = [sys.executable, "-m", "bench", case.name, *flags]
@@ -78,9 +80,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     names = [case.name for case in CASES]
     parser.add_argument("cases", nargs="*", metavar="CASE", choices=[*names, []], help="see below")
-    parser.add_argument("--out", type=Path, help="write each case's figures into this folder, as CASE.json")
+    parser.add_argument("--out", type=Path, help="write each case's results to this folder, as CASE.json")
     parser.add_argument("--chart", type=Path, help="draw the wall times of every case in that folder, as SVG")
-    parser.add_argument("--page", type=Path, help="put each case's figures between its markers of this page")
+    parser.add_argument(
+        "--page", type=Path, help="write each case's results between its markers in this page"
+    )
     return parser
 
 
@@ -97,7 +101,7 @@ def _listing() -> str:
 
 @contextmanager
 def _folder(named: str | None) -> Iterator[Path]:
-    """The folder that was named, which stays; else one for this run only."""
+    """The given folder, which is kept; otherwise a temporary one."""
     if named:
         yield Path(named).resolve()
         return

@@ -1,4 +1,4 @@
-"""A small bar chart as SVG, readable on a light and on a dark page."""
+"""A small bar chart as SVG, readable on light and dark pages."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _legend(title: str, tools: tuple[str, str]) -> str:
 
 def _panel(bars: Bars, top: int) -> str:
     most = max(bars.peer, bars.ours)
-    rows = [("peer", bars.peer, ""), ("ours", bars.ours, f"{bars.peer / bars.ours:.1f} times less")]
+    rows = [("peer", bars.peer, ""), ("ours", bars.ours, _comparison(bars))]
     drawn = [f' <text x="0" y="{top + 12}">{escape(bars.name)}</text>']
     for number, (kind, value, remark) in enumerate(rows):
         y = top + 18 + number * (_BAR + _GAP)
@@ -55,6 +55,13 @@ def _panel(bars: Bars, top: int) -> str:
         drawn.append(f' <rect class="{kind}" x="0" y="{y}" width="{width}" height="{_BAR}"/>')
         drawn.append(f' <text x="{width + 6}" y="{y + 14}">{label}</text>')
     return "\n".join(drawn)
+
+
+def _comparison(bars: Bars) -> str:
+    """`3.1× faster`, `1.7× larger`; "the same" if the values differ by less than 5 %."""
+    less, more = ("faster", "slower") if bars.unit == "s" else ("smaller", "larger")
+    factor = max(bars.peer, bars.ours) / min(bars.peer, bars.ours)
+    return "the same" if factor < 1.05 else f"{factor:.1f}× {less if bars.ours < bars.peer else more}"
 
 
 def _number(value: float) -> str:

@@ -1,4 +1,4 @@
-"""Whether a budget in MB/s is kept, and used: the same table under a limit, with one task at a time and with four."""
+"""Whether a budget in MB/s is kept and used: the same table under a limit, with one task and with four."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WITHIN = 0.05
 
 
 def budget(lab: Lab) -> Found:
-    """Twice the scale's rows: a minute at the limit, so that starting and committing hardly count."""
+    """Twice the scale's rows: a minute at the limit, so that start and commit hardly matter."""
     scale, rate = lab.scale.twice(), lab.scale.rate_mb
     prepared = telemetry(lab.spark, scale)
     turns: list[Turn] = []
@@ -33,8 +33,8 @@ def budget(lab: Lab) -> Found:
 
 
 def _checks(kind: str, rate: float, start: Totals, turn: Turn) -> Iterator[Check]:
-    """What moved while rows were written: as the run counts, as the system saw it, and by the files' sizes alone."""
-    assert turn.told is not None  # a run of ours always tells
+    """Bytes moved while rows were written: as the run counts, as the system counts, and by file sizes."""
+    assert turn.told is not None  # always present for a run of Lakewarden
     least, most = rate * (1 - _WITHIN), rate * (1 + _WITHIN)
     read = kind == "read"
     seconds = turn.told.phases.writing * 1e6
@@ -43,5 +43,5 @@ def _checks(kind: str, rate: float, start: Totals, turn: Turn) -> Iterator[Check
     files = start.bytes if read else turn.made.bytes
     yield Check(f"{turn.tool}: as the run counts", counted, least, most, "MB/s")
     yield Check(f"{turn.tool}: as the system saw it", system / seconds, least, most, "MB/s")
-    # What is read again to prove the outputs is in the system's count and not in this one: no goal.
+    # No goal: the system also counts what is read again to prove the outputs.
     yield Check(f"{turn.tool}: bytes of the files", files / seconds, unit="MB/s")

@@ -1,4 +1,4 @@
-"""Every case there is: what it is about, and how it is measured."""
+"""All cases: what each measures, and how."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def too_little_memory(scale: Scale) -> Mapping[str, Any]:
 
 
 def grid_of_one_day(stage: Stage) -> tuple[Sequence[Turn], Sequence[Check]]:
-    """One day into sixteen files: how much of each column's range a file covers, on the average."""
+    """One day in sixteen files: the average share of each column's range that a file covers."""
     day = totals(stage.site.spark, stage.site.table, f"partition.{ONE_DAY}")
     goal = replace(stage.site.goal, target_bytes=-(-day.bytes // _GRID))
     found: dict[str, float] = {}
@@ -82,7 +82,7 @@ def grid_of_one_day(stage: Stage) -> tuple[Sequence[Turn], Sequence[Check]]:
 
 
 def overhead(lab: Lab) -> Found:
-    """Our own strategies against each other, in CPU seconds: the machine's other work disturbs those least."""
+    """Lakewarden's own strategies compared to each other in CPU seconds, which other load disturbs least."""
     tools = {
         name: replace(tool, name=name)
         for name, tool in (("binpack", BINPACK), ("sort", SORT), ("zorder", ZORDER))
@@ -98,7 +98,8 @@ def overhead(lab: Lab) -> Found:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`compares` with the peer: these are run when none is named. Each case has a session of its own, on this master."""
+    """`compares`: it compares with another tool and runs if no case is named. Each case has its own session,
+    on this master."""
 
     name: str
     sentence: str
@@ -258,7 +259,7 @@ CASES: tuple[Case, ...] = (
     Case(
         "handoff",
         "sixty days of hourly commits, compactions and deletes, format 2 and 3: the older thirty are handed off, expire and are deleted",
-        "every snapshot handed off reads as it was written when the live folder is gone; a second run copies nothing",
+        "every snapshot handed off reads as it was written after the live folder is gone; a second run copies nothing",
         handoff,
         compares=False,
     ),
@@ -271,8 +272,8 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         "health",
-        "5,000 tables: the first look at the health of all of them, further ones, and /metrics",
-        "5,000 tables that did not change are looked at within a minute, and /metrics answers within 10 s",
+        "5,000 tables: the first health collection of all of them, later ones, and /metrics",
+        "5,000 unchanged tables are collected within a minute, and /metrics answers within 10 s",
         health,
         compares=False,
     ),

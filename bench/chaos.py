@@ -1,8 +1,9 @@
-"""`python -m bench.chaos`: two workers, a writer, and everything they stand on killed in turn.
+"""`python -m bench.chaos`: two workers, a writer, and everything they depend on killed in turn.
 
-The state is in PostgreSQL, the tables on an S3 server, the catalog in a file. In turn the leader is killed with -9, its Spark, the
-database and the store; the last two come back after a while. In the end every row that the writer was told is there is there once,
-no table misses a file, no run is stuck, and a worker leads.
+The state is in PostgreSQL, the tables are on an S3 server, the catalog is in a file. In turn the leader, its
+Spark JVM, the database and the store are killed with -9; the last two are started again after a while. At the
+end every row that the writer saw committed exists exactly once, no table misses a file, no run is stuck, and
+a worker leads.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Site:
     started: int = 0
 
     def staff(self) -> None:
-        """Two workers, whatever became of the last ones."""
+        """Start workers until there are two."""
         self.workers = [each for each in self.workers if each.process.poll() is None]
         while len(self.workers) < 2:
             self.started += 1
@@ -70,14 +71,14 @@ class Site:
 
 @dataclass
 class Written:
-    """Batches the writer was told are in, and those it was told nothing about."""
+    """Batches that the writer saw committed, and batches with unknown outcome."""
 
     sure: dict[str, set[int]] = field(default_factory=lambda: {name: set() for name in _TABLES})
     unsure: dict[str, set[int]] = field(default_factory=lambda: {name: set() for name in _TABLES})
 
 
 def kill_leader(site: Site, pause: float) -> float:
-    """Seconds until another leads."""
+    """Seconds until another worker leads."""
     site.leader().kill()
     began = clock.monotonic()
     site.leader()
@@ -89,7 +90,7 @@ def kill_spark(site: Site, pause: float) -> float:
     wait_until(lambda: leader.jvm() is not None, "the leader has a Spark", 120)
     jvm = leader.jvm()
     assert jvm is not None
-    with suppress(psutil.NoSuchProcess):  # it may have been on its way out
+    with suppress(psutil.NoSuchProcess):  # it may already have been ending
         jvm.kill()
     began = clock.monotonic()
 
@@ -111,7 +112,7 @@ def kill_store(site: Site, pause: float) -> float:
 
 
 def _kill_service(site: Site, service: Postgres | S3, pause: float) -> float:
-    """Seconds from its return until a worker leads."""
+    """Seconds from the restart of the service until a worker leads."""
     service.kill()
     clock.sleep(pause)
     began = clock.monotonic()
@@ -139,7 +140,7 @@ def chaos(rounds: int, calm: float, folder: Path) -> tuple[Check, ...]:
             site.staff()
             for number in range(rounds * len(BLOWS)):
                 name = list(BLOWS)[number % len(BLOWS)]
-                clock.sleep(calm)  # work to interrupt
+                clock.sleep(calm)  # new work to interrupt
                 back[name].append(BLOWS[name](site, 5))
                 print(f"{name} killed; back after {back[name][-1]:.1f} s", flush=True)
                 site.staff()
@@ -207,7 +208,7 @@ def _lake(folder: Path, database: Postgres, store: S3) -> tuple[Path, Any]:
 
 
 def _write(spark: Any, written: Written, over: threading.Event) -> None:
-    """A batch to each table in turn; one that ends in an error may be in or not."""
+    """A batch to each table in turn. A batch that ends in an error may or may not be committed."""
     number = 0
     while not over.wait(1):
         name = _TABLES[number % len(_TABLES)]
@@ -217,7 +218,7 @@ def _write(spark: Any, written: Written, over: threading.Event) -> None:
             written.sure[name].add(number)
         except (
             Exception
-        ):  # the store is down, or somebody else was first: what counts is what the table says in the end
+        ):  # the store is down, or another writer was first: only the table's final content counts
             written.unsure[name].add(number)
         number += 1
 
@@ -238,7 +239,7 @@ def _checks(site: Site, spark: Any, written: Written, back: dict[str, list[float
             "runs that failed or were interrupted",
             sum(each.state in ("failed", "interrupted") for each in runs),
         )
-        yield Check("runs whose outcome nobody knows", sum(each.state == "unknown" for each in runs), most=0)
+        yield Check("runs with unknown outcome", sum(each.state == "unknown" for each in runs), most=0)
         faults = sum(len(warden.fsck(f"{_CATALOG}.db.{name}").of(Severity.ERROR)) for name in _TABLES)
         yield Check("faults that fsck finds", faults, most=0)
         twice = [each.path for name in _TABLES for each in warden.receipts(f"{_CATALOG}.db.{name}", 100_000)]
@@ -247,7 +248,7 @@ def _checks(site: Site, spark: Any, written: Written, back: dict[str, list[float
 
 
 def _open(warden: Lakewarden) -> bool:
-    with suppress(LakewardenError):  # the database may be on its way back
+    with suppress(LakewardenError):  # the database may still be starting
         return any(each.ended_at is None for each in warden.runs(limit=100))
     return True
 
@@ -265,10 +266,10 @@ def _wrong(spark: Any, written: Written, name: str) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.chaos", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=2, help="how often each of them is killed")
-    parser.add_argument("--calm", type=float, default=20, help="seconds between two blows")
-    parser.add_argument("--folder", type=Path, help="where logs and the lake are made, and kept")
-    parser.add_argument("--out", type=Path, help="a file for the figures, as JSON")
+    parser.add_argument("--rounds", type=int, default=2, help="kills of each component")
+    parser.add_argument("--calm", type=float, default=20, help="seconds between two kills")
+    parser.add_argument("--folder", type=Path, help="folder of the lake and the logs; it is kept")
+    parser.add_argument("--out", type=Path, help="write the results to this file, as JSON")
     options = parser.parse_args(arguments)
     with lake_folder(options.folder) as folder:
         found = chaos(options.rounds, options.calm, folder)

@@ -1,4 +1,4 @@
-"""How well a table is clustered: the files queries really open, and how wide the files of a partition are."""
+"""How well a table is clustered: the files that queries open, and the value range of files in a partition."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from bench.telemetry import FIRST_DAY
 
-# Per column a few conditions that strike few rows; the figure is the mean over them.
+# A few selective conditions per column; the result is their mean.
 QUERIES: Mapping[str, tuple[str, ...]] = {
     "device_id = one device": tuple(f"device_id = 'device-{n:06d}'" for n in (17, 1003, 1800)),
     "temperature in a narrow range": tuple(
@@ -21,7 +21,7 @@ ONE_DAY = f"day = DATE '{FIRST_DAY}'"
 
 
 def files_opened(spark: Any, table: str) -> dict[str, float]:
-    """Data files that Spark's scan had to open, for each kind of query."""
+    """Data files that Spark's scan opened, for each kind of query."""
     return {
         name: mean(_opened(spark, table, condition) for condition in conditions)
         for name, conditions in QUERIES.items()
@@ -40,7 +40,7 @@ def _opened(spark: Any, table: str, condition: str) -> int:
 
 @contextmanager
 def _plain_plans(spark: Any) -> Iterator[None]:
-    """An adaptive plan hides its scans once it has run."""
+    """Switch off adaptive execution: an adaptive plan hides its scans after it has run."""
     key = "spark.sql.adaptive.enabled"
     before = spark.conf.get(key)
     spark.conf.set(key, "false")
@@ -51,7 +51,7 @@ def _plain_plans(spark: Any) -> Iterator[None]:
 
 
 def spans_of_one_day(spark: Any, table: str) -> tuple[int, dict[str, float]]:
-    """The files of the first day, and by column how much of its range a file covers, on the average."""
+    """The files of the first day, and for each column the average share of its range that a file covers."""
     devices = [
         row[0]
         for row in spark.sql(
@@ -63,7 +63,7 @@ def spans_of_one_day(spark: Any, table: str) -> tuple[int, dict[str, float]]:
         " readable_metrics.temperature.lower_bound, readable_metrics.temperature.upper_bound"
         f" FROM {table}.files WHERE content = 0 AND partition.{ONE_DAY}"
     ).collect()
-    # Strings have no differences, their places among all of them do.
+    # Strings have no differences, so their ranks are used.
     places = [(bisect_left(devices, low), bisect_left(devices, high)) for low, high, _, _ in rows]
     temperatures = [(low, high) for _, _, low, high in rows]
     return len(rows), {"device_id": _mean_span(places), "temperature": _mean_span(temperatures)}

@@ -1,4 +1,4 @@
-"""The same work asked of several tools, turn by turn, on one table."""
+"""The same work by several tools, in turns, on one table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench.telemetry import Prepared, Totals
 from bench.tools import OURS, PEER, Goal, Tool
 
 Prepare = Callable[[Any, Scale], Prepared]
-# More turns on the same stage, and what they show.
+# Additional turns on the same stage, and their checks.
 Epilogue = Callable[[Stage], tuple[Sequence[Turn], Sequence[Check]]]
 
 
@@ -32,7 +32,8 @@ def no_settings(scale: Scale) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`goal` is what is asked for if not even outputs, `config` Lakewarden's; `exchanges` whether groups must be larger than a task's memory."""
+    """`goal` overrides the even outputs, `config` is Lakewarden's; `exchanges`: groups must be larger than a
+    task's memory."""
 
     prepare: Prepare
     tools: tuple[Tool, ...]
@@ -63,10 +64,10 @@ class Comparison:
         if not any(turn.tool == PEER for turn in turns):
             return []
         ratio = warm(turns, PEER).wall / warm(turns, OURS).wall
-        return [Check("wall time, the peer's over ours", ratio, least=self.least_ratio)]
+        return [Check("wall time, the other tool's divided by Lakewarden's", ratio, least=self.least_ratio)]
 
     def _exchanged(self, turns: Sequence[Turn]) -> list[Check]:
-        """Every turn of ours that orders rows took the way this case is about."""
+        """Checks that every turn of Lakewarden that sorts rows used the exchange between tasks."""
         counts = [int(turn.told.counters["groups_exchanged"]) for turn in turns if turn.told]
         if self.exchanges:
             return [Check("groups ordered by several tasks, at least", min(counts), least=1)]
@@ -74,7 +75,7 @@ class Comparison:
 
 
 def _seen(before: Mapping[str, float], turns: Sequence[Turn]) -> tuple[Grid, ...]:
-    """What was looked at before and after; for ours also what the run itself counted."""
+    """Observations before and after; for Lakewarden also what the run itself counted."""
     if not before:
         return ()
     last = {turn.tool: turn for turn in turns}

@@ -1,8 +1,9 @@
-"""`python -m bench.console`: how long the console takes to answer when it looks after a thousand tables.
+"""`python -m bench.console`: response times of the console with a thousand tables.
 
-A state database is filled as months of work leave it; then every GET of the REST API that needs no Spark, and every page, is
-asked over a socket, one after the other and from table to table. Times are the client's, so sending and parsing are in them;
-the processor's time is that of both, for machines that have other work.
+Fills a state database as months of work would. Then every GET route of the REST API that needs no Spark, and
+every page, is requested over a socket, one after the other with changing tables. Times are the client's, so
+they include sending and parsing. CPU time is that of client and server together, for machines with other
+load.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ from lakewarden.state.health import Numbers
 from lakewarden.state.table_details import hold_rows, input_rows
 
 GOAL_MS = 200
-# They read a table itself.
+# These read a live table.
 _NEEDS_SPARK = re.compile(r"/(show|plan|holds|where|cost|ingested)(/|$)")
-# It reads every table's history: measured, and no goal is set for it.
+# This reads every table's history: measured without a goal.
 _WHOLE_LAKE = "/audit/downstream/{snapshot}"
 _RUNS, _STEPS, _POINTS, _WEEK, _SNAPSHOTS = 20, 8, 100, 10_080, 120
 _BATCH = 20_000
@@ -55,10 +56,10 @@ _BATCH = 20_000
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.console", description=__doc__)
-    parser.add_argument("--tables", type=int, default=1000, help="how many tables there are")
-    parser.add_argument("--rounds", type=int, default=40, help="how often each route is asked")
+    parser.add_argument("--tables", type=int, default=1000, help="number of tables")
+    parser.add_argument("--rounds", type=int, default=40, help="requests per route")
     parser.add_argument("--state", help="a state database to use instead of a new SQLite file")
-    parser.add_argument("--out", type=Path, help="write the figures into this file, as JSON")
+    parser.add_argument("--out", type=Path, help="write the results to this file, as JSON")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="console-") as folder:
         found = measure(options.state or f"sqlite:///{folder}/state.db", options.tables, options.rounds)
@@ -86,8 +87,8 @@ def measure(state: str, tables: int, rounds: int) -> tuple[Check, ...]:
 
 
 def _times(client: httpx.Client, path: str, tables: int, rounds: int) -> Iterator[tuple[float, float]]:
-    """Of each answer, the seconds until it was there, and how many of them the processor worked for us."""
-    for number in range(-2, rounds):  # the first ones warm what is loaded when first used
+    """For each request, the seconds until the answer, and the CPU seconds of this process."""
+    for number in range(-2, rounds):  # the first requests load modules that are imported on first use
         asked = _filled(path, number % tables)
         began, worked = clock.monotonic(), process_time()
         answer = client.get(asked)
@@ -107,7 +108,7 @@ def _value(name: str, number: int) -> str:
 
 
 def _paths(warden: Lakewarden) -> Iterator[str]:
-    """Of the API by its document, of the pages by their router."""
+    """The API's routes from its OpenAPI document, the pages' routes from their router."""
     app = create_app(warden)
     found = [path for path, calls in app.openapi()["paths"].items() if "get" in calls]
     pages = [each.path for each in router.routes if "GET" in (getattr(each, "methods", None) or ())]  # type: ignore[attr-defined]
@@ -141,7 +142,7 @@ def _site(state: str, tables: int) -> Iterator[tuple[Lakewarden, httpx.Client]]:
 
 
 def fill(warden: Lakewarden, tables: int) -> None:
-    """Every kind of record a console reads, for so many tables."""
+    """Every kind of record that the console reads, for this many tables."""
     for table, rows in (
         (schema.seen_tables, _seen(tables)),
         (schema.table_health, _health(tables)),
@@ -203,7 +204,7 @@ def _health(tables: int) -> Iterator[dict[str, Any]]:
 
 
 def _portrait(number: int) -> Portrait:
-    """As the collector paints it: a day of commits, of which some say what they were made from."""
+    """Table details as the collector builds them: a day of commits, some with input snapshots."""
     now = clock.now()
     before = f"{_name(number - 1)}@{1000 * (number - 1)}" if number % 10 else ""
     snapshots = tuple(
@@ -237,7 +238,8 @@ def _painted(
 
 
 def _points(tables: int) -> Iterator[dict[str, Any]]:
-    """A week of a look each minute for some, fewer for the rest: what counts is how many one table has."""
+    """A week with a point per minute for some tables, fewer for the rest: what matters is the number of
+    points per table."""
     now = clock.now()
     for each in range(tables):
         for point in range(_WEEK if each < 10 else _POINTS):
@@ -344,7 +346,7 @@ def _pins(tables: int) -> Iterator[dict[str, Any]]:
 
 
 def _archive(tables: int) -> Iterator[dict[str, Any]]:
-    """A chain of tables: each was made from the one before."""
+    """A chain of tables: each was derived from the one before."""
     now = clock.now()
     for each in range(tables):
         for snapshot in range(20):

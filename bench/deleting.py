@@ -1,4 +1,4 @@
-"""Expiring, purging and sweeping a table with a long history, against Iceberg's own procedures."""
+"""Expire, purge and sweep on a table with a long history, compared to Iceberg's own procedures."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def our_sweep(table: LongTable, warden: Lakewarden) -> set[str]:
 
 
 def _forget() -> None:
-    """A first run finds nothing remembered."""
+    """Clear all caches, as on a first run."""
     shutil.rmtree(_cache(), ignore_errors=True)
 
 
@@ -73,7 +73,8 @@ def _cache() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Deleting:
-    """Both tools from the same state, then again after ten more commits. What each deleted must be the same set."""
+    """Both tools from the same state, then again after ten more commits. Each must delete the same set of
+    files."""
 
     lab: Lab
 
@@ -133,7 +134,7 @@ class Deleting:
 
 
 def _names(paths: set[str]) -> set[str]:
-    """Without what a writer called by chance between the two runs: lists and manifests are compared by number."""
+    """File names without their random parts: metadata lists and manifests are compared by count."""
     return {path for path in paths if path.endswith(".parquet")} | {
         f"{kind} {sum(1 for path in paths if path.endswith('.avro') and ('/snap-' in path) == (kind == 'lists'))}"
         for kind in ("lists", "manifests")
@@ -167,7 +168,7 @@ def sweep_case(lab: Lab) -> Found:
 
 
 def history_growth(lab: Lab) -> Found:
-    """A quarter, half, all and twice the commits: what expire and purge take."""
+    """A quarter, half, all and twice the commits: the time of expire and purge."""
     sizes = [lab.scale.commits // 4, lab.scale.commits // 2, lab.scale.commits, 2 * lab.scale.commits]
     rows, walls, turns, start = [], {}, [], Totals(0, 0, 0)
     for commits in sizes:
@@ -185,7 +186,8 @@ def history_growth(lab: Lab) -> Found:
 
 
 def reach_memory(lab: Lab) -> Found:
-    """A quarter, half and a whole million of file entries: what the driver's memory grows by while all of them are read."""
+    """A quarter, half and a whole million file entries: growth of the driver's memory while all of them are
+    read."""
     rows, grown, turns = [], {}, []
     most = 1_000 * lab.scale.commits
     for entries in (most // 4, most // 2, most):
@@ -206,7 +208,7 @@ def reach_memory(lab: Lab) -> Found:
 
 
 def _growth(warden: Lakewarden, name: str) -> tuple[int, int]:
-    """In a fresh state of the cache: the peak of this process over where it began, for each of the two questions."""
+    """With empty caches: the growth of this process's peak memory for each of the two queries."""
     _forget()
     ref = TableRef.parse(name)
     format_ = warden.lake.format_for(ref)

@@ -1,6 +1,8 @@
-"""Equality deletes as streaming engines write them: Spark cannot, so the files are written here and committed by Iceberg.
+"""Equality deletes as streaming engines write them. Spark cannot write them, so this module writes the files
+and Iceberg commits them.
 
-Only for benchmarks and tests. The rows of a delete file are whatever Arrow table is handed in, by column name.
+Only for benchmarks and tests. The rows of a delete file are a given Arrow table; its column names are the
+key.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ def add_equality_deletes(
     branch: str = "main",
     spec_id: int | None = None,
 ) -> None:
-    """One delete file for each Arrow table of keys, all in one commit, in this partition (`day=2024-03-11`) of the current spec."""
+    """Write one delete file per Arrow table of keys, all in one commit, in this partition (`day=2024-03-11`)
+    of the current spec."""
     loaded = load(spark, table)
     delta = loaded.newRowDelta()
     if branch != "main":

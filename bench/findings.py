@@ -1,4 +1,4 @@
-"""What was measured, as values: turns, what was seen of the tables, and whether goals were met."""
+"""Results as values: turns, observations of the tables, and whether goals were met."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from bench.tools import OURS, PEER, Told
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One tool, once. `seen` is what was looked at in the table it left; `told` only where the tool keeps a journal."""
+    """One turn of one tool. `seen` are observations of the table it left; `told` exists only for tools with a
+    journal."""
 
     tool: str
     round: int
@@ -32,7 +33,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A figure and the goal it has, if any: at least, at most, or between."""
+    """A result and its goal, if any: at least, at most, or between."""
 
     name: str
     found: float
@@ -48,7 +49,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A small table of its own, first column the rows' names."""
+    """A small table; its first column has the names of the rows."""
 
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -56,7 +57,7 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a case found: the table it began with, every turn, and what follows from them."""
+    """The results of a case: the table at the start, every turn, and the checks."""
 
     start: Totals
     turns: tuple[Turn, ...]
@@ -67,7 +68,7 @@ class Found:
         return list(dict.fromkeys(turn.tool for turn in self.turns))
 
     def ratios(self) -> dict[int, float]:
-        """How many times longer the peer took, by round."""
+        """The other tool's wall time divided by Lakewarden's, by round."""
         ours = {turn.round: turn.cost.wall for turn in self.turns if turn.tool == OURS}
         theirs = {turn.round: turn.cost.wall for turn in self.turns if turn.tool == PEER}
         return {number: theirs[number] / ours[number] for number in theirs if number in ours}
@@ -131,7 +132,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One case, measured here."""
+    """One case, measured on this machine."""
 
     case: str
     sentence: str

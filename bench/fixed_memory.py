@@ -1,7 +1,8 @@
-"""Gigabytes of equality deletes against a table, with memory that does not grow with them.
+"""Gigabytes of equality deletes on a table, with memory that does not grow with them.
 
-The keys are two columns. Nearly all of them strike no row; a known few do, and as many come close: the right number with a
-wrong text, or the other way round. Rows that must be left follow from arithmetic, not from applying deletes.
+The keys have two columns. Nearly all of them match no row; a known few do, and as many almost match: the
+right number with a wrong text, or the other way round. The rows that must be left are computed, not read by
+applying deletes.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ from bench.telemetry import (
 from bench.tools import Goal, Ours
 
 TASK_MEMORY_MB = 1024
-# What a worker takes before its task does anything: Python, Arrow and the kernels' modules.
+# Memory of a Python worker before its task starts: Python, Arrow and the rewrite modules.
 _IDLE_WORKER = 200 << 20
 _KEY_FILES = 12
 _OUTPUTS = 4
 # A bigint and 16 letters of 64 kinds, as zstd leaves them in Parquet.
 _BYTES_PER_KEY = 22.5
-_EVERY = 50  # one row of so many is deleted
+_EVERY = 50  # one row in this many is deleted
 _LETTERS = np.frombuffer(b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_", np.uint8)
 
 
@@ -46,7 +47,7 @@ def fixed_memory(lab: Lab) -> Found:
     config = {"engine": {"task_memory_mb": TASK_MEMORY_MB}}
     with on_stage(lab, prepared, lambda start: Goal(start.bytes // _OUTPUTS + 1), config) as stage:
         (turn,) = take_turns([(stage, tool)], 1, lab.say)
-    assert turn.told is not None  # a run of ours always tells
+    assert turn.told is not None  # always present for a run of Lakewarden
     most = (TASK_MEMORY_MB << 20) + _IDLE_WORKER
     counted = int(turn.told.counters["task_peak_rss_bytes"])
     checks = (
@@ -75,7 +76,7 @@ def _prepare(spark: Any, scale: Scale) -> Prepared:
 
 
 def _keys(spark: Any, table: str, rows: int, delete_bytes: int) -> Iterator[pa.Table]:
-    """One table of keys after the other: all of them together would not fit here either."""
+    """Tables of keys, one at a time: all of them together would not fit into memory here either."""
     struck = spark.sql(
         f"SELECT sequence, session FROM {table} WHERE sequence % {_EVERY} = 0 ORDER BY sequence"
     ).toArrow()
@@ -99,7 +100,7 @@ def _near(real: pa.Table, rows: int, random: np.random.Generator) -> pa.Table:
 
 
 def _random_keys(count: int, rows: int, random: np.random.Generator) -> pa.Table:
-    """Numbers that rows have and numbers they do not; no row has a text of sixteen letters."""
+    """Numbers that rows have and numbers that they do not; no row has a text of sixteen letters."""
     numbers = random.integers(0, 1 << 62, count)
     numbers[::4] %= rows
     return pa.table({"sequence": pa.array(numbers), "session": _texts(count, random)})

@@ -1,7 +1,8 @@
-"""`python -m bench.gateway`: what the gateway adds to a commit, and how many it can turn away.
+"""`python -m bench.gateway`: what the gateway adds to a commit, and how many commits it can reject.
 
-The catalog is Iceberg's reference server on this machine; the client speaks HTTP/1.1 over sockets of its own, because a client
-library would take longer than what is measured. Commits go directly and through the gateway in turns, to the same table.
+The catalog is Iceberg's reference server on this machine. The client uses HTTP/1.1 over plain sockets,
+because a client library would take longer than what is measured. Commits go directly and through the gateway
+in turns, to the same table.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from tests.support.gateway import LINEAGE, gateway
 from tests.support.rest_catalog import rest_catalog
 
 _CONNECTIONS = 16
-_EVERY = 25  # commits after which old snapshots go, so that the table does not grow while it is measured
+# Commits after which old snapshots expire, so that the table does not grow during the measurement.
+_EVERY = 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ class Site:
 
 
 def measure(site: Site, commits: int, seconds: float, rate: float) -> tuple[Check, ...]:
-    """Latency by turns, then refusals at a steady rate and as fast as they go."""
+    """Latency in turns, then rejections at a steady rate and at full speed."""
     direct, through = asyncio.run(_latencies(site, commits))
     paced = asyncio.run(_refusals(site, seconds, rate))
     full = asyncio.run(_refusals(site, seconds, None))
@@ -76,11 +78,11 @@ def measure(site: Site, commits: int, seconds: float, rate: float) -> tuple[Chec
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.gateway", description=__doc__)
     parser.add_argument(
-        "--commits", type=int, default=500, help="how many, directly and through the gateway each"
+        "--commits", type=int, default=500, help="commits, directly and through the gateway each"
     )
-    parser.add_argument("--seconds", type=float, default=20, help="how long refusals go on")
-    parser.add_argument("--rate", type=float, default=500, help="refusals a second that must be kept up")
-    parser.add_argument("--out", type=Path, help="write the figures into this file, as JSON")
+    parser.add_argument("--seconds", type=float, default=20, help="seconds of rejections")
+    parser.add_argument("--rate", type=float, default=500, help="rejections per second that must be reached")
+    parser.add_argument("--out", type=Path, help="write the results to this file, as JSON")
     options = parser.parse_args(arguments)
     with _site() as site:
         found = measure(site, options.commits, options.seconds, options.rate)
@@ -118,7 +120,7 @@ class _Line:
         return self
 
     async def post(self, body: bytes) -> tuple[int, float]:
-        """The status, and how long the whole answer took."""
+        """The status, and the time for the whole answer."""
         head = f"POST {self._path} HTTP/1.1\r\nHost: {self._address.netloc}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         began = clock.monotonic()
         self._writer.write(head.encode() + body)
@@ -142,7 +144,7 @@ async def _latencies(site: Site, pairs: int) -> tuple[list[float], list[float]]:
     lines = [await _Line(uri, site.path).open() for uri in (site.direct, site.through)]
     times: tuple[list[float], list[float]] = ([], [])
     number, last = 0, 0
-    for pair in range(-_EVERY, pairs):  # the first ones warm all three processes
+    for pair in range(-_EVERY, pairs):  # the first commits warm up all three processes
         for which in (0, 1) if pair % 2 else (1, 0):
             number += 1
             status, seconds = await lines[which].post(site.commit(number))
@@ -166,7 +168,8 @@ class _Load:
 
 
 async def _refusals(site: Site, lasting: float, rate: float | None) -> _Load:
-    """At this rate, each sent at its moment whether or not others were answered; None: each as soon as the one before was."""
+    """At this rate, each request is sent on time whether or not earlier ones were answered; None: each after
+    the answer to the one before."""
     body, found, errors = site.commit(1, **{"writer.id": ""}), list[float](), 0
     began = clock.monotonic()
 

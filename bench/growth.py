@@ -1,4 +1,4 @@
-"""Whether time grows with the data and no faster: the same work on one, two and four times the rows."""
+"""Whether time grows linearly with the data: the same work on one, two and four times the rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST = 1.10
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """Each kind of work with the table it needs."""
+    """Kinds of work, each with the table it needs."""
 
     works: Mapping[str, tuple[Prepare, Ours]]
 
@@ -44,7 +44,11 @@ class Growth:
     def _checks(self, turns: list[Turn], sizes: Mapping[int, Scale]) -> Iterator[Check]:
         for name in self.works:
             for times, wall, _ in _per_row(turns, name, sizes):
-                yield Check(f"{name}: seconds per row at {times} times the rows, over once", wall, most=_MOST)
+                yield Check(
+                    f"{name}: seconds per row at {times} times the rows, divided by those at once",
+                    wall,
+                    most=_MOST,
+                )
 
 
 _HEAD = ("wall (CPU)", "1x", "2x", "4x", "per row, 2x over 1x", "per row, 4x over 1x")
@@ -55,12 +59,12 @@ def label(name: str, times: int) -> str:
 
 
 def _stage(lab: Lab, prepare: Prepare, scale: Scale) -> AbstractContextManager[Stage]:
-    """The table of this size, on its stage."""
+    """A stage with the table of this size."""
     return on_stage(lab, prepare(lab.spark, scale), even_outputs(scale, lab.cores))
 
 
 def _per_row(turns: list[Turn], name: str, sizes: Mapping[int, Scale]) -> Iterator[tuple[int, float, float]]:
-    """Wall and CPU seconds per row of the larger sizes, over those of the smallest."""
+    """Wall and CPU seconds per row of the larger sizes, divided by those of the smallest."""
     once = warm(turns, label(name, 1))
     for times in sizes:
         if times > 1:

@@ -1,4 +1,5 @@
-"""The hand-off: months of hourly commits that stay readable when the live files are gone, and how fast files are copied."""
+"""Hand-off: months of hourly commits that stay readable after the live files are deleted, and how fast files
+are copied."""
 
 from __future__ import annotations
 
@@ -24,13 +25,14 @@ from tests.support.hourly import Hourly, digest
 COLD = "bench_cold"
 _FILES = 4
 _WITHIN = 0.10
-# What a worker takes before its task does anything: Python, Arrow and the kernels' modules.
+# Memory of a Python worker before its task starts: Python, Arrow and the rewrite modules.
 _IDLE_WORKER = 200 << 20
-_OLD = 1_700_000_000.0  # any moment that is older than every grace
+_OLD = 1_700_000_000.0  # older than every grace period
 
 
 def handoff(lab: Lab) -> Found:
-    """Both versions of the format: position and equality deletes, deletion vectors; the older half is handed off."""
+    """Both versions of the format, with position deletes, equality deletes and deletion vectors; the older
+    half is handed off."""
     turns: list[Turn] = []
     checks: list[Check] = []
     for version in (2, 3):
@@ -41,7 +43,7 @@ def handoff(lab: Lab) -> Found:
 
 
 def _handed_off(lab: Lab, version: int) -> tuple[list[Turn], list[Check]]:
-    hours = lab.scale.commits * 36 // 25  # sixty days of hours, where it is a thousand
+    hours = lab.scale.commits * 36 // 25  # sixty days of hourly commits at full scale
     hourly, folder = _table(lab, version, hours)
     cold = _add_cold(lab)
     policy = {
@@ -134,7 +136,7 @@ def _turn(
 
 
 def _wrong(hourly: Hourly, table: str, ids: set[int]) -> int:
-    """Snapshots of which Iceberg's own reader finds other rows than were written, or none."""
+    """Snapshots for which Iceberg's own reader returns other rows than were written, or none."""
     java, reads = hourly.java(table), hourly.writer()
     return sum(reads.digest(java, each) != hourly.told[each] for each in ids)
 
@@ -150,7 +152,7 @@ def _by_spark(spark: Any, table: str, snapshot: int) -> str:
 
 @contextmanager
 def _away(folder: Path) -> Iterator[None]:
-    """The live table's folder is somewhere else for a while."""
+    """Moves the live table's folder away for a while."""
     elsewhere = folder.with_name(f"{folder.name}-away")
     folder.rename(elsewhere)
     try:
@@ -160,7 +162,7 @@ def _away(folder: Path) -> Iterator[None]:
 
 
 def handoff_copy(lab: Lab) -> Found:
-    """Files of a gigabyte, without a limit and under one; beside it the system's own tools doing the same to the same files."""
+    """Files of a gigabyte, with and without a rate limit, compared to system tools on the same files."""
     size = lab.scale.delete_bytes // 3
     table, files = _large_files(lab, size)
     rate = lab.scale.rate_mb * 2.5
@@ -211,7 +213,8 @@ def handoff_copy(lab: Lab) -> Found:
 
 
 def _large_files(lab: Lab, size: int) -> tuple[str, list[Path]]:
-    """A table whose first snapshot has the files and whose second has none of them. Nobody asks what is in them."""
+    """A table whose first snapshot has the files and whose second has none of them. Their content does not
+    matter."""
     table = f"{CATALOG}.handoff.large"
     lab.spark.sql(f"create namespace if not exists {CATALOG}.handoff")
     lab.spark.sql(f"drop table if exists {table}")
@@ -237,14 +240,15 @@ def _large_files(lab: Lab, size: int) -> tuple[str, list[Path]]:
             .build()
         )
     append.commit()
-    # By filter: asked by path, py4j calls a method of the same name behind the public one, which deletes the file itself.
+    # By filter: with a path, py4j calls a non-public method of the same name, which deletes the file itself.
     java.newDelete().deleteFromRowFilter(jvm.org.apache.iceberg.expressions.Expressions.alwaysTrue()).commit()
     os.sync()
     return table, files
 
 
 def _by_tools(lab: Lab, files: list[Path]) -> float:
-    """Seconds: as many files at a time as there are cores, each read once, written, brought to the disk, and read back."""
+    """Seconds with as many files at a time as there are cores: each is read once, written, synced, and read
+    back."""
     target = lab.folder / "by-tools"
     target.mkdir()
     _forget(files)

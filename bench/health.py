@@ -1,6 +1,7 @@
-"""The health of thousands of tables: what the first look at all of them takes, what each further one, and /metrics after that.
+"""Health of thousands of tables: the time of the first collection, of later ones, and of /metrics after that.
 
-Each table has a metadata file of its own; the manifests behind it are those of one table, so that making them takes seconds.
+Each table has its own metadata file. All share the manifests of one table, so that they can be created in
+seconds.
 """
 
 from __future__ import annotations
@@ -42,19 +43,19 @@ def health(lab: Lab) -> Found:
         _, reading = measure(lab.spark, warden.health.all, 0)
         state = _size(warden)
     if (first.tables, first.failed, third.changed) != (count, 0, len(changed)):
-        raise AssertionError(f"looked at {first}, then {third}: not every table was seen as it is")
+        raise AssertionError(f"collected {first}, then {third}: not every table was read correctly")
     seen = Totals(count, 0, 0)
     turns = (
-        Turn("first look", 1, looking, seen),
+        Turn("first collection", 1, looking, seen),
         Turn("nothing changed", 1, again, seen),
         Turn("one of fifty changed", 1, busy, seen),
         Turn("/metrics", 1, scraping, seen),
         Turn("the fleet's numbers", 1, reading, seen),
     )
     checks = (
-        Check("a look at 5,000 tables of which none changed", again.wall * 5_000 / count, most=60, unit="s"),
+        Check("collecting 5,000 unchanged tables", again.wall * 5_000 / count, most=60, unit="s"),
         Check("the same, per table", again.wall * 1_000 / count, unit="ms"),
-        Check("a first look, per table", looking.wall * 1_000 / count, unit="ms"),
+        Check("the first collection, per table", looking.wall * 1_000 / count, unit="ms"),
         Check("memory this process kept, for 5,000 tables", grown * 5_000 / count / 1e6, unit="MB"),
         Check("/metrics for 5,000 tables", scraping.wall * 5_000 / count, most=10, unit="s"),
     )
@@ -66,7 +67,8 @@ def health(lab: Lab) -> Found:
 
 
 def _make(lab: Lab, count: int) -> list[TableRef]:
-    """One table with a few commits; the others are its metadata file under names, places and uuids of their own."""
+    """One table with a few commits; the others have copies of its metadata file with their own names,
+    locations and uuids."""
     spark, namespace = lab.spark, f"{CATALOG}.{_NAMESPACE}"
     spark.sql(f"create namespace if not exists {namespace}")
     spark.sql(f"drop table if exists {namespace}.pattern")
@@ -96,7 +98,7 @@ def _copy(folder: Path, name: str, pattern: dict[str, object]) -> str:
 
 
 def _commit(lab: Lab, tables: list[TableRef]) -> None:
-    """A new metadata file each, as any commit leaves one."""
+    """A new metadata file for each table, as any commit writes one."""
     for ref in tables:
         lab.spark.sql(f"alter table {ref} set tblproperties ('touched'='yes')")
 

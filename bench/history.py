@@ -1,7 +1,8 @@
-"""A table with a long history: a thousand commits of a hundred files each, half of the files compacted away since.
+"""A table with a long history: a thousand commits of a hundred files each, half of the files already
+compacted away.
 
-Built once and kept beside the place it is worked on; before each turn it is put back by hard links, so that every tool
-deletes the same files. Data files hold a few bytes: only metadata and deletes are measured.
+Built once and kept in a master folder. Before each turn it is restored by hard links, so that every tool
+deletes the same files. Data files have only a few bytes: the benchmark measures metadata and deletes.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from lakewarden.tables.jvm import bridge
 
 FILES_PER_COMMIT = 100
 COLUMNS = 11
-_OLD = 1_700_000_000.0  # any moment that is older than every grace
+_OLD = 1_700_000_000.0  # older than every grace period
 
 
 @dataclass(frozen=True, slots=True)
 class LongTable:
-    """`commits` appends and one compaction. `folder` is its location, `master` what it is put back from."""
+    """`commits` appends and one compaction. `folder` is its location, `master` the folder it is restored
+    from."""
 
     spark: Any
     name: str
@@ -30,9 +32,10 @@ class LongTable:
     master: Path
 
     def reset(self) -> None:
-        """As it was built, with the same paths. Files are links to the master's: deleting one leaves the master whole."""
+        """Restore the table with the same paths. Files are hard links to the master's, so deleting one does
+        not change the master."""
         catalog, name = _catalog(self.spark), _identifier(self.spark, self.name)
-        # Lakewarden asks every table of the catalog before it deletes; the peer asks none. Here there is this one only.
+        # Before it deletes, Lakewarden checks every table of the catalog; the other tool checks none. Here there is only this table.
         for other in catalog.listTables(name.namespace()):
             catalog.dropTable(other, False)
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -47,7 +50,7 @@ class LongTable:
         }  # fmt: skip
 
     def commit(self, times: int, start: int) -> None:
-        """What happens between two runs: some more commits."""
+        """The commits between two runs."""
         history_writer(self.spark).append(
             java_table(self.spark, self.name),
             str(self.folder / "data"),
@@ -59,7 +62,7 @@ class LongTable:
         )
 
     def plant_orphans(self, count: int) -> None:
-        """Files that no metadata names; everything is old enough to be swept."""
+        """Add files that no metadata refers to, old enough to be swept."""
         for number in range(count):
             path = (
                 self.folder / "data" / f"day=2024-01-{1 + number % 28:02d}" / f"orphan-{number:05d}.parquet"
@@ -72,7 +75,7 @@ class LongTable:
 
 
 def long_table(spark: Any, folder: Path, commits: int) -> LongTable:
-    """The table of so many commits; built unless it stands there from an earlier run."""
+    """The table with this many commits; built unless an earlier run left it there."""
     name = f"commits_{commits}"
     home = folder / "warehouse" / "history" / name
     master = folder / "history-master" / name
@@ -100,7 +103,8 @@ def _build(table: LongTable, commits: int) -> None:
 
 
 def wide_table(spark: Any, entries: int, per_commit: int = 10_000) -> str:
-    """A table of so many file entries in few commits, half of them compacted away. Its data files exist in metadata only."""
+    """A table with this many file entries in few commits, half of them already compacted away. Its data files
+    exist only in metadata."""
     name = f"{CATALOG}.history.entries_{entries}"
     spark.sql(f"create namespace if not exists {CATALOG}.history")
     spark.sql(f"drop table if exists {name}")

@@ -1,4 +1,5 @@
-"""Where a case is measured: one session with a catalog in a folder, and a Lakewarden with a journal of its own."""
+"""The environment of a case: one Spark session with a catalog in a folder, and a Lakewarden with its own
+journal."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Lab:
-    """The tables in the folder may stay from run to run; the journal is always a new one."""
+    """Tables in the folder may be kept from run to run; the journal is always new."""
 
     spark: Any
     folder: Path
@@ -30,7 +31,7 @@ class Lab:
         with tempfile.TemporaryDirectory(prefix="state-", dir=self.folder) as state:
             settings = {"state": {"url": f"sqlite:///{state}/state.db"}, **config}
             with Lakewarden(settings, spark=self.spark, environ={}) as warden:
-                _ = warden.state  # made once for a lake, not once for a run: 0.12 s
+                _ = warden.state  # created once per lake, not per run: 0.12 s
                 yield warden
 
     @property
@@ -39,7 +40,7 @@ class Lab:
 
 
 def add_catalog(spark: Any, folder: Path) -> None:
-    """An Iceberg catalog in a SQLite file: it commits as a shared one does, and needs no server."""
+    """An Iceberg catalog in a SQLite file: it commits like a shared catalog, but needs no server."""
     warehouse = folder / "warehouse"
     warehouse.mkdir(parents=True, exist_ok=True)
     settings = {

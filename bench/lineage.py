@@ -1,4 +1,4 @@
-"""The past of a table: two years of snapshots, expired and folded month by month, and then asked about every one of them."""
+"""A table's past: two years of snapshots, expired and folded month by month, then audited one by one."""
 
 from __future__ import annotations
 
@@ -75,14 +75,14 @@ def lineage(lab: Lab) -> Found:
 
 
 def _age(warden: Lakewarden, table: str) -> None:
-    """As passes do: what is older than the window leaves, month by month, up to now."""
+    """Expire as passes do: month by month up to now."""
     for months in range(_DAYS // _MONTH, -1, -1):
         policy = {"snapshot_retention_hours": f"{max(1, months * _MONTH)}d", "snapshot_min_retained": 1}
         warden.run("expire", table, policy)
 
 
 def _bytes(warden: Lakewarden, table: Table) -> int:
-    """What the rows of a table of the state database hold."""
+    """The bytes of a state table's rows."""
     with warden.state.read() as connection:
         rows = connection.execute(select(table)).all()
     return sum(_size(value) for row in rows for value in row)
@@ -95,7 +95,7 @@ def _size(value: Any) -> int:
 
 
 def _wrong(warden: Lakewarden, table: str, made: Sequence[Told]) -> set[int]:
-    """Snapshots of which it is told wrongly when they came in, or who triggered them."""
+    """Snapshots with a wrong answer about when they were added, or who triggered them."""
     live = {each.id for each in warden.view(table).snapshots}
     who = {each.snapshot.id: each for each in warden.history.who(table).entries}
     wrong = set()
@@ -113,7 +113,7 @@ def _wrong(warden: Lakewarden, table: str, made: Sequence[Told]) -> set[int]:
 
 
 def _wrongly_followed(entries: Sequence[Entry], table: str, made: Sequence[Told]) -> set[int]:
-    """Snapshots of which it is told wrongly what was made from them."""
+    """Snapshots with a wrong answer about what was derived from them."""
     wrong = set()
     for each in made:
         found = downstream(entries, Node(table, each.id))
@@ -123,7 +123,7 @@ def _wrongly_followed(entries: Sequence[Entry], table: str, made: Sequence[Told]
 
 
 def _radius(lab: Lab) -> tuple[int, Cost]:
-    """Tables that feed each other, with diamonds and a cycle."""
+    """Tables that are derived from each other, with diamonds and a cycle."""
     entries = tangle(_TABLES, _RADIUS)
     found, cost = measure(
         lab.spark,
@@ -134,7 +134,7 @@ def _radius(lab: Lab) -> tuple[int, Cost]:
 
 
 def tangle(tables: int, count: int) -> list[Entry]:
-    """Each snapshot made from up to three of those before it; now and then from a later one."""
+    """Each snapshot is derived from up to three earlier ones, and sometimes from a later one."""
     dice, first = random.Random(7), 1 << 40
     nodes = [(f"lake.db.t{number % tables}", first + number) for number in range(count)]
     made = []

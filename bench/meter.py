@@ -1,4 +1,4 @@
-"""What a piece of work costs this process and everything it started: time, CPU, memory, bytes moved."""
+"""Measures what work costs this process and its children: time, CPU, memory, bytes moved."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """`wall` is from call to return. Memory is the peak: the JVM's heap in use, its resident size, that of all Python
-    workers together, and of the largest of them. The last two are what the workers asked the system to read and write."""
+    """`wall` is from call to return. Memory values are peaks: the JVM's heap in use, its resident size, that
+    of all Python workers together, and of the largest worker. The last two are the bytes the workers asked
+    the system to read and write."""
 
     wall: float
     cpu: float
@@ -33,7 +34,8 @@ class Cost:
 
 
 def measure(spark: Any, work: Callable[[], Result], patience: float = 10.0) -> tuple[Result, Cost]:
-    """Do the work once and say what it cost. `patience` is for what ran before, in seconds; without any it is our cost too."""
+    """Do the work once and measure it. `patience` is the longest wait, in seconds, for leftovers of earlier
+    work; without it those count as cost too."""
     if patience:
         _settle(spark, patience)
     heap, watched = _Heap(spark), _Watched()
@@ -45,14 +47,14 @@ def measure(spark: Any, work: Callable[[], Result], patience: float = 10.0) -> t
 
 
 def _settle(spark: Any, patience: float) -> None:
-    """What ran before leaves garbage, unwritten pages and code to compile."""
+    """Wait until leftovers of earlier work are gone: garbage, unwritten pages and code to compile."""
     spark._jvm.System.gc()
     os.sync()
     _await_compiler(spark, patience)
 
 
 def _await_compiler(spark: Any, at_most: float, quiet: float = 0.5) -> None:
-    """Until Java's compiler has had nothing to do for a while."""
+    """Wait until the JVM's compiler has been idle for a while."""
     compiler = spark._jvm.java.lang.management.ManagementFactory.getCompilationMXBean()
     deadline = time.monotonic() + at_most
     seen = -1
@@ -62,7 +64,8 @@ def _await_compiler(spark: Any, at_most: float, quiet: float = 0.5) -> None:
 
 
 class _Heap:
-    """The JVM's own count of heap in use. Its resident size never shrinks, so it shows the hungriest work so far."""
+    """The JVM's own count of heap in use. Its resident size never shrinks, so that would show the largest
+    work so far."""
 
     def __init__(self, spark: Any) -> None:
         factory = spark._jvm.java.lang.management.ManagementFactory
@@ -78,7 +81,7 @@ class _Heap:
 
 @dataclass(frozen=True, slots=True)
 class _Used:
-    """What one process has used since it began."""
+    """What one process has used since it started."""
 
     cpu: float = 0.0
     read: int = 0
@@ -91,10 +94,10 @@ class _Used:
 
 
 class _Watched:
-    """This process and all below it, as last seen.
+    """This process and its descendants, as last seen.
 
-    Each process is followed by itself: one that ends keeps what it had used, and what it had used before we
-    began is not counted. (A parent's own count of its ended children starts when it purges them, if it does.)
+    Each process is tracked separately: usage of a process that ends is kept, and usage before the measurement
+    is not counted. (A parent counts its ended children only once it has waited for them.)
     """
 
     def __init__(self) -> None:
@@ -122,11 +125,11 @@ class _Watched:
     def look(self) -> None:
         me, jvm, workers = psutil.Process(), 0, 0
         for process in (me, *me.children(recursive=True)):
-            with suppress(psutil.Error):  # it ended meanwhile
+            with suppress(psutil.Error):  # the process has ended
                 name, size = process.name(), process.memory_info().rss
                 self._used[process] = _Used.by(process)
                 if "java" in name:
-                    # The JVM forks to run a command: for a moment its memory is there twice, by name only.
+                    # The JVM forks to run a command: for a moment its memory seems to exist twice.
                     jvm = max(jvm, size)
                 elif "python" in name and process != me:
                     self._python.add(process)

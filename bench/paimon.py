@@ -1,4 +1,4 @@
-"""Expiring and sweeping Paimon tables with a long history, against Paimon's own tools in the same JVM."""
+"""Expire and sweep on Paimon tables with a long history, compared to Paimon's own tools in the same JVM."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _KEPT = 10
 
 @dataclass(frozen=True, slots=True)
 class LongPaimon:
-    """A table built once and put back by hard links before each turn. `warehouse` holds this one table only."""
+    """A table that is built once and restored by hard links before each turn. `warehouse` has no other table."""
 
     maker: Any
     name: str
@@ -62,7 +62,7 @@ class LongPaimon:
 
 
 def _link(source: str, target: str) -> None:
-    """A hint is written in place: a link would change the master."""
+    """Hint files are overwritten in place, so they are copied: a hard link would change the master."""
     copy = shutil.copy2 if source.endswith(("EARLIEST", "LATEST")) else os.link
     copy(source, target)
 
@@ -73,7 +73,7 @@ _MAKER = (Path(__file__).with_name("LongPaimon.java"), "bench.LongPaimon")
 def table_of(
     lab: Lab, name: str, build: Callable[[Any, Any], None], source: tuple[Path, str] = _MAKER
 ) -> LongPaimon:
-    """The table, built by the Java class of `source` unless an earlier run did."""
+    """The table, built by the Java class of `source` unless an earlier run built it."""
     maker = bridge(lab.spark, *source)
     warehouse, master = lab.folder / "paimon" / name, lab.folder / "paimon-master" / name
     table = LongPaimon(maker, name, warehouse, master)
@@ -92,7 +92,8 @@ def config_of(table: LongPaimon) -> dict[str, Any]:
 
 
 def expire_case(lab: Lab) -> Found:
-    """Twice the usual number of snapshots, all but ten expire: as the anchor that Paimon's tool was measured by."""
+    """Twice the usual number of snapshots, all but ten expire: the size at which Paimon's tool was measured
+    first."""
     snapshots = 2 * lab.scale.commits
     table = table_of(
         lab, f"expire_{snapshots}", lambda maker, made: maker.append(made, snapshots, 1, 0, True)
@@ -174,7 +175,7 @@ def _own_orphans(table: LongPaimon) -> set[str]:
 
 
 def _plant(table: LongPaimon, orphans: int) -> None:
-    """Files that no metadata names, and everything old enough to be swept."""
+    """Add files that no metadata refers to, old enough to be swept."""
     for number in range(orphans):
         folder = table.folder / f"dt=day-{number % 50}" / "bucket-0"
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Bin-packing an append table of Paimon, against Paimon's own compaction in the same JVM."""
+"""Bin-packing a Paimon append table, compared to Paimon's own compaction in the same JVM."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TIMES_AS_FAST = 4
 
 
 def binpack_case(lab: Lab) -> Found:
-    """Paimon's tasks run on as many threads as the session has cores, in the driver: nothing has to travel to them."""
+    """Paimon's tasks run in the driver, on as many threads as the session has cores."""
     scale = lab.scale
     table = table_of(
         lab,

@@ -1,7 +1,9 @@
-"""Purging very many objects on S3: how fast, how evenly under a limit, and whether the books are right after kill -9.
+"""Purging very many objects on S3: how fast, how evenly under a rate limit, and whether receipts are complete
+after kill -9.
 
-The objects are data files of a real table whose snapshots expired. The S3 server keeps objects as plain files, so they are put
-there as files: a request for each would take longer than all that is measured.
+The objects are data files of a real table whose snapshots expired. The S3 server stores objects as plain
+files, so the benchmark creates them as files: one request each would take longer than everything that is
+measured.
 """
 
 from __future__ import annotations
@@ -38,12 +40,13 @@ NOW = {"snapshot_retention_hours": 0, "snapshot_min_retained": 1}
 AT_ONCE = {"delete_grace_hours": 0}
 _FILES_PER_COMMIT = 2_500
 _WITHIN = 0.05
-_SIZE = 64  # of each object, as the history's metadata says
+_SIZE = 64  # bytes of each object, as in the history's metadata
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A catalog whose tables are in a bucket, in a session that knows no other; and what Lakewarden remembers of them."""
+    """A catalog whose tables are in a bucket, in a Spark session without other catalogs, and the state
+    database."""
 
     spark: Any
     bucket: Bucket
@@ -69,7 +72,8 @@ class Site:
         return Lakewarden(self.config(deletes_per_s), spark=self.spark, environ={})
 
     def objects(self) -> set[str]:
-        """Everything in the bucket, in normal form, but what Lakewarden leaves beside the metadata."""
+        """Every object in the bucket, normalized, except the files that Lakewarden writes beside the
+        metadata."""
         batches = Objects(self.bucket.server.io()).list(self.bucket.url)
         paths = (path for batch in batches for path in batch["path"].to_pylist())
         return {normal(path) for path in paths if not path.endswith(WITNESS)}
@@ -77,7 +81,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class TrashedTable:
-    """A table with so many trashed objects, and what must be there when they are gone."""
+    """A table with this many trashed objects, and the objects that must be left after the purge."""
 
     site: Site
     name: str
@@ -86,14 +90,14 @@ class TrashedTable:
     rows: tuple[Any, ...]
 
     def check(self, warden: Lakewarden) -> None:
-        """Everything trashed is gone and has one receipt, everything else is as it was."""
+        """Every trashed object is deleted and has one receipt; all others are unchanged."""
         told = [normal(each.path) for each in warden.receipts(self.name, 10 * len(self.trashed))]
         if len(told) != len(set(told)) or set(told) != self.trashed:
             raise RuntimeError(f"{len(self.trashed)} objects were trashed and have {len(told)} receipts")
         left = self.site.objects()
         if left != self.kept:
             odd = sorted(left ^ self.kept)
-            raise RuntimeError(f"{len(odd)} objects are there or not there against all plans: {odd[:3]}")
+            raise RuntimeError(f"{len(odd)} objects exist or are missing unexpectedly: {odd[:3]}")
         if rows_of(self.site.spark, self.name) != self.rows:
             raise RuntimeError(f"the rows of {self.name} changed")
 
@@ -111,7 +115,7 @@ def site(spark: Any, bucket: Bucket) -> Iterator[Site]:
 
 
 def trashed_table(where: Site, objects: int) -> TrashedTable:
-    """Appended by the thousand, replaced by one file, and the snapshots before that expired."""
+    """Append files by the thousand, replace them by one file, and expire the earlier snapshots."""
     name, spark = f"{CATALOG}.db.events", where.spark
     columns = ", ".join(f"c{number} bigint" for number in range(COLUMNS - 1))
     spark.sql(
@@ -137,7 +141,7 @@ def trashed_table(where: Site, objects: int) -> TrashedTable:
 
 
 def put(bucket: Bucket, paths: list[str]) -> None:
-    """As files on the server's own disk where it keeps objects that way."""
+    """Write the objects as files on the server's own disk, if it stores objects as files."""
     keys = [path.removeprefix(f"{bucket.url}/") for path in paths]
     if bucket.server.kind != "versitygw":
         for key in keys:
@@ -177,7 +181,7 @@ def purge_s3(lab: Lab) -> Found:
             turn, killed_at = _kill_and_resume(lab, where)
         turns.append(turn)
         checks.append(
-            Check("deleted when kill -9 came; each of all has one receipt", killed_at, unit="objects")
+            Check("deleted before kill -9; every object has one receipt", killed_at, unit="objects")
         )
         return Found(start, tuple(turns), tuple(checks))
 
@@ -194,7 +198,8 @@ def _purge(lab: Lab, where: Site, name: str, limit: float | None) -> tuple[Turn,
 
 
 def _kill_and_resume(lab: Lab, where: Site) -> tuple[Turn, int]:
-    """The first process is killed once a third is gone; slow enough at any scale to be met alive then."""
+    """The first process is killed after it has deleted a third. Its rate is limited, so that it is still
+    running then."""
     table = trashed_table(where, lab.scale.objects)
     config = where.config(deletes_per_s=max(1, lab.scale.objects // 10))
     child = start_child(where, config, table.name)
@@ -213,7 +218,7 @@ def _kill_and_resume(lab: Lab, where: Site) -> tuple[Turn, int]:
         finally:
             child.kill()
         if child.wait() != -9:
-            raise RuntimeError("it ended before it was killed")
+            raise RuntimeError("the process ended before it was killed")
         killed_at = gone()
         _, cost = measure(where.spark, partial(_resume, where, table.name), lab.scale.patience)
         table.check(warden)
@@ -232,7 +237,7 @@ def _resume(where: Site, table: str) -> None:
 
 
 def start_child(where: Site, config: Mapping[str, Any], table: str) -> subprocess.Popen[str]:
-    """A purge in another process. What it is told goes through a pipe: it holds credentials."""
+    """A purge in another process. Its configuration goes through a pipe, because it contains credentials."""
     whole = {**config, "catalogs": {CATALOG: where.properties}, "spark": {"master": "local[2]"}}
     command = [sys.executable, "-m", "bench.purge_s3"]
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)

@@ -1,4 +1,4 @@
-"""How measurements are shown: lines while they are made, tables, JSON, a chart, and the page's figures."""
+"""Shows measurements: lines during the run, tables, JSON, a chart, and the figures in the docs page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _END = "<!-- end of figures -->"
 
 
 def line(turn: Turn) -> str:
-    """A turn as it is told when it ends."""
+    """One turn, printed when it ends."""
     cost, made = turn.cost, turn.made
     return (
         f"  {turn.round} {turn.tool:<10} {cost.wall:7.2f} s  {cost.cpu:7.2f} s CPU"
@@ -33,7 +33,7 @@ def _phases(phases: Phases) -> str:
 
 
 def grids(found: Found) -> list[Grid]:
-    """The case's tables: what the tools cost, what else was looked at, and the goals."""
+    """The tables of a case: costs of the tools, other observations, and the goals."""
     shown = [_costs(found), *(_titled(grid) for grid in found.grids)]
     return [*shown, _goals(found.checks)] if found.checks else shown
 
@@ -45,7 +45,8 @@ def _costs(found: Found) -> Grid:
 
 
 def _cost(tool: str, each: Warm, peer: Warm | None) -> tuple[str, ...]:
-    """A ratio is the peer's figure over the tool's own; other work (one day of the table, say) has none."""
+    """A ratio is the other tool's figure divided by this tool's. A turn with different work (for example one
+    day of the table) has none."""
     ours, same_work = tool != PEER, tool in (OURS, MODERN)
     ratios = (
         (f"{peer.wall / each.wall:.2f}", f"{peer.cpu / each.cpu:.2f}") if peer and same_work else ("", "")
@@ -89,7 +90,7 @@ def _verdict(check: Check) -> str:
 
 
 def text(report: Report) -> str:
-    """The warm figures for a terminal."""
+    """The figures of the warm rounds for a terminal."""
     by_round = [f"round {number}: {ratio:.2f}" for number, ratio in report.found.ratios().items()]
     ratios = [f"  wall ratio by round: {', '.join(by_round)}"] if by_round else []
     tables = [_aligned(grid) for grid in grids(report.found)]
@@ -110,7 +111,7 @@ def _aligned(grid: Grid) -> str:
 
 
 def markdown(report: Report) -> str:
-    """The warm figures as the page shows them."""
+    """The figures of the warm rounds for the docs page."""
     return "\n\n".join([_setting(report), *(_table(grid) for grid in grids(report.found))])
 
 
@@ -131,7 +132,7 @@ def _setting(report: Report) -> str:
 
 
 def with_figures(page: str, case: str, figures: str) -> str:
-    """The page with what stands between the case's two markers replaced."""
+    """The page with the text between the case's two markers replaced."""
     begin = f"<!-- figures of {case}: written by python -m bench -->"
     before, found, rest = page.partition(begin)
     _, end, after = rest.partition(_END)
@@ -151,7 +152,7 @@ def to_json(report: Report) -> str:
 
 
 def chart(documents: Iterable[str]) -> str:
-    """Wall time of both tools, a panel for each case that compares them, from what `to_json` wrote."""
+    """Wall time of both tools, one panel per case that compares them, from the output of `to_json`."""
     reports = [json.loads(each) for each in documents]
     pairs = [each for each in reports if {PEER, OURS} <= each["summary"]["warm"].keys()]
     scale, machine = pairs[0]["scale"], pairs[0]["machine"]
@@ -179,7 +180,7 @@ def _mb(size: float) -> str:
 
 
 def _rounded(value: Any) -> Any:
-    """Milliseconds are finer than what repeats."""
+    """Rounded to milliseconds; finer values are not repeatable."""
     if isinstance(value, float):
         return round(value, 3)
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Whether two states of a table hold the same rows, whatever their order."""
+"""Whether two states of a table have the same rows, in any order."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """Count, and sum and exclusive-or of a 64-bit hash over every column of every row."""
+    """The count of rows, and sum and exclusive-or of a 64-bit hash over all columns of each row."""
 
     rows: int
     sum: int
@@ -16,9 +16,9 @@ class Fingerprint:
 
 
 def fingerprint(spark: Any, table: str, where: str = "true") -> Fingerprint:
-    """Read every row back with Spark, or those of a condition: no tool judges itself."""
+    """Read all rows, or those that match `where`, with Spark: no tool checks itself."""
     columns = ", ".join(f"`{name}`" for name in spark.table(table).columns)
-    # Null and its absence would hash alike; a null bit per column keeps a value from moving to its neighbour.
+    # Nulls are skipped by the hash, so a value that moved to a null neighbour would go unnoticed without null bits.
     nulls = ", ".join(f"isnull(`{name}`)" for name in spark.table(table).columns)
     row = spark.sql(
         "SELECT count(*), sum(CAST(h AS decimal(38, 0))), bit_xor(h)"

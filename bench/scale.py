@@ -1,4 +1,4 @@
-"""How large a benchmark is, from the environment."""
+"""The size of a benchmark, from environment variables."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ DAYS = 5
 
 
 def default_outputs(rows: int) -> int:
-    """Four a day at full scale; below, one, or the outputs would be small files again."""
+    """Four per day at full scale; below that one, or the outputs would be small files again."""
     return 4 * DAYS if rows >= 10_000_000 else DAYS
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Rows and files are those of the table before compaction; `outputs` is what every tool is asked for.
+    """Rows and files are those of the table before compaction; `outputs` is the number of files that every
+    tool is asked for.
 
-    `patience` is how long, in seconds, a turn may wait for Java's compiler to finish with the turn before.
+    `patience` is how long, in seconds, a turn waits for the JVM's compiler to finish after the turn before.
     """
 
     rows: int = 20_000_000
@@ -52,14 +53,15 @@ class Scale:
         return self.rows // self.files
 
     def of_files(self, files: int, outputs: int) -> Scale:
-        """More or fewer files of the same size."""
+        """The same file size with more or fewer files."""
         return replace(self, rows=files * self.rows_per_file, files=files, outputs=outputs)
 
     def twice(self) -> Scale:
         return self.of_files(2 * self.files, 2 * self.outputs)
 
     def growth(self) -> dict[int, Scale]:
-        """A quarter, a half and all of it, as nearly as whole files of every day allow; by how many times the first."""
+        """A quarter, a half and all of it, as closely as whole files of every day allow; keyed by the factor
+        to the first."""
         files = max(2 * DAYS, self.files // 4 // DAYS * DAYS)
         outputs = max(DAYS, self.outputs // 4 // DAYS * DAYS)
         return {times: self.of_files(times * files, times * outputs) for times in (1, 2, 4)}

@@ -1,8 +1,10 @@
-"""`python -m bench.soak`: a writer that never rests and fifty queries a minute, with and without the worker beside them.
+"""`python -m bench.soak`: a writer that never stops and fifty queries a minute, with and without the worker
+beside them.
 
-Each turn has a table of its own that begins with the same mess. Turns without and with the worker alternate; the worker is a
-process of its own, as an operator would run it beside others: at a lower priority, one task at once. What is compared is how
-long queries take; what is watched besides is whether small files stay bounded and whether the worker's memory grows.
+Each turn has its own table that starts with the same small files. Turns with and without the worker
+alternate. The worker is a separate process, as an operator would run it beside other work: with low priority
+and one task at a time. The benchmark compares how long queries take, and checks that the number of small
+files stays bounded and that the worker's memory does not grow.
 """
 
 from __future__ import annotations
@@ -28,21 +30,21 @@ _CATALOG = "lake"
 _MESS = 60  # commits a table begins with
 _FILES, _ROWS = 4, 4_000  # files of a commit, and rows
 _QUERIES_PER_MINUTE = 50
-# A worker loads the code of a job when it first does it: until each was done its memory grows, and says nothing. Measured: 145 MB
-# when it leads, 240 after the first expiry, and from then on the same.
+# A worker loads the code of a job on its first run, so its memory grows until every job ran once. Measured: 145 MB
+# when it starts to lead, 240 MB after the first expiry, and constant from then on.
 _WARM = {"compact", "expire"}
 
 
 @dataclass
 class Turn:
-    """What was seen while the clock ran."""
+    """What was measured during the turn."""
 
     worker: bool
     seconds: list[float] = field(default_factory=list)
     small_files: list[int] = field(default_factory=list)
     rss: list[int] = field(default_factory=list)
     python_rss: list[int] = field(default_factory=list)
-    live_heap: list[int] = field(default_factory=list)  # once warm, and at the end
+    live_heap: list[int] = field(default_factory=list)  # once warm, then at the end
     commits: int = 0
     passes: int = 0
     troubles: list[str] = field(default_factory=list)
@@ -56,7 +58,7 @@ def soak(minutes: float, pairs: int, every: float, folder: Path) -> list[Turn]:
     try:
         add_catalog(spark, {"type": "hadoop", "warehouse": str(folder / "warehouse")}, _CATALOG)
         spark.sql(f"create namespace if not exists {_CATALOG}.db")
-        _turn(spark, config, "warmup", False, 0.3, every)  # the JVM compiles what queries need; not counted
+        _turn(spark, config, "warmup", False, 0.3, every)  # not counted: the JVM compiles the code of queries
         for number in range(2 * pairs):
             beside = number % 2 == 1
             seconds = 60 * minutes / (2 * pairs)
@@ -113,7 +115,7 @@ def _turn(spark: Any, config: Path, name: str, beside: bool, minutes: float, eve
 
 
 def _guarded(turn: Turn, over: threading.Event, work: Any) -> None:
-    """What goes wrong on a thread ends the turn and is told."""
+    """An exception on a thread ends the turn and is reported."""
     try:
         work()
     except Exception as error:
@@ -175,7 +177,8 @@ def _warm(warden: Lakewarden, table: str) -> bool:
 
 
 def _weigh(turn: Turn, worker: Worker) -> None:
-    """A JVM fills the heap it was given whether it leaks or not: what is still needed after a collection tells."""
+    """A JVM fills its heap whether it leaks or not, so reachable objects after a garbage collection are
+    measured."""
     found = worker.live_heap()
     if found is not None:
         turn.live_heap.append(found)
@@ -209,7 +212,7 @@ def checks(turns: Sequence[Turn]) -> tuple[Check, ...]:
 
 
 def _memory(what: str, seen: Sequence[Sequence[int]], most: float | None = None) -> Iterator[Check]:
-    """Of the turn in which it grew most: once warm, at the end, and how many times that is."""
+    """The turn in which memory grew most: once warm, at the end, and the ratio."""
     watched = [each for each in seen if len(each) > 1]
     if watched:
         worst = max(watched, key=lambda each: each[-1] / each[0])
@@ -235,8 +238,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=10, help="in total, over all turns")
     parser.add_argument("--pairs", type=int, default=2, help="turns without and with the worker")
     parser.add_argument("--every", type=float, default=5, help="seconds between two commits of the writer")
-    parser.add_argument("--folder", type=Path, help="where the lake is made, and kept")
-    parser.add_argument("--out", type=Path, help="a file for the figures, as JSON")
+    parser.add_argument("--folder", type=Path, help="folder of the lake; it is kept")
+    parser.add_argument("--out", type=Path, help="write the results to this file, as JSON")
     options = parser.parse_args(arguments)
     with lake_folder(options.folder) as folder:
         turns = soak(options.minutes, options.pairs, options.every, folder)

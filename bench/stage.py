@@ -17,12 +17,12 @@ from bench.scale import DAYS, Scale
 from bench.telemetry import Prepared, Totals, reset, totals
 from bench.tools import Goal, Site, Tool
 
-# How far over the average output the target lies, so that uneven inputs still make as many outputs as asked for.
+# Target size over average output size, so that uneven inputs still give the requested number of outputs.
 _SLACK = 1.03
-# Below this, Iceberg's writer takes its buffers for a full file and starts the next one too early.
+# Below this size, Iceberg's writer counts its buffers as a full file and starts the next file too early.
 _LEAST_TARGET = 8 << 20
 
-# What is looked at in a table, by name.
+# Observations of a table, by name.
 Watch = Callable[[Any, str], Mapping[str, float]]
 
 
@@ -39,7 +39,8 @@ class Stage:
     watch: Watch = watch_nothing
 
     def turn(self, tool: Tool, number: int) -> Turn:
-        """A turn counts only if it changed the table and every row is there. Then back to the start."""
+        """One turn. It counts only if it changed the table and every row is still there. Then the table is
+        reset."""
         spark, table = self.site.spark, self.site.table
         result, cost = measure(spark, partial(tool.work, self.site), self.lab.scale.patience)
         told = tool.tell(self.site, result)
@@ -73,7 +74,8 @@ def on_stage(
 
 
 def take_turns(plays: Sequence[tuple[Stage, Tool]], rounds: int, say: Say) -> list[Turn]:
-    """Every round each play once. Who goes first alternates, so that none always meets the warmer machine."""
+    """In every round each tool plays once. The order alternates, so that no tool always gets the warmer
+    machine."""
     turns: list[Turn] = []
     for number in range(1, rounds + 1):
         for stage, tool in plays if number % 2 else reversed(plays):
@@ -84,7 +86,7 @@ def take_turns(plays: Sequence[tuple[Stage, Tool]], rounds: int, say: Say) -> li
 
 
 def even_outputs(scale: Scale, cores: int) -> Callable[[Totals], Goal]:
-    """As many outputs as the scale asks for, of even size."""
+    """As many outputs as the scale asks for, of equal size."""
 
     def goal(start: Totals) -> Goal:
         target = int(start.bytes / scale.outputs * _SLACK) + 1
@@ -95,5 +97,5 @@ def even_outputs(scale: Scale, cores: int) -> Callable[[Totals], Goal]:
 
 
 def groups_to_fill(cores: int, tasks_per_group: int) -> int:
-    """The peer's groups at once: enough to fill the cores and no more, which took it 7 % less time than all five."""
+    """Iceberg's concurrent groups: just enough to use all cores, which took it 7 % less time than all five."""
     return max(1, -(-cores // tasks_per_group))

@@ -1,8 +1,10 @@
-"""The tables the tools compact: telemetry as a stream leaves it, many small files in each day's partition.
+"""The tables of the compaction benchmarks: telemetry as a stream writes it, many small files in each day's
+partition.
 
-Iceberg's own writer makes the files, so they are what a compactor meets: zstd, dictionaries where they paid. Every value
-follows from the row's number by a hash, so a scale always gives the same table. The tag `start` marks the state every turn
-starts from; where that state has deletes, the tag `full` marks the one before them.
+Iceberg's own writer creates the files, so they look like real input: zstd, and dictionaries where they save
+space. Every value is a hash of the row's number, so a scale always gives the same table. The tag `start`
+marks the state that every turn starts from; if that state has deletes, the tag `full` marks the state before
+them.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ FIRST_DAY = "2024-03-11"
 _SMALL_FILE_ROWS = 2_000  # about 60 KB
 _KEY_FILES_A_DAY = 3
 _KEY_FILES = _KEY_FILES_A_DAY * DAYS
-# Three rows of a hundred, all over the table.
+# 3 % of the rows, spread over the whole table.
 _DELETED = "pmod(xxhash64(sequence, 13), 100) < 3"
 
 _COLUMNS = """
@@ -34,7 +36,7 @@ _COLUMNS = """
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A table at its start, and the rows that whoever reads it must find."""
+    """A table at its start, and the rows that every reader must find."""
 
     name: str
     rows: Fingerprint
@@ -42,7 +44,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What a snapshot holds, from metadata: data files, their bytes, and delete files."""
+    """Data files, their bytes, and delete files of a snapshot, from metadata."""
 
     files: int
     bytes: int
@@ -60,7 +62,7 @@ def small_telemetry(spark: Any, scale: Scale) -> Prepared:
 
 
 def with_position_deletes(spark: Any, scale: Scale) -> Prepared:
-    """The same rows, of which Spark deleted three in a hundred without rewriting a file."""
+    """The same rows, after Spark deleted 3 % of them without rewriting a file."""
 
     def delete(table: str) -> None:
         spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
@@ -70,10 +72,10 @@ def with_position_deletes(spark: Any, scale: Scale) -> Prepared:
 
 
 def with_equality_deletes(spark: Any, scale: Scale) -> Prepared:
-    """The same rows, of which three in a hundred are deleted by key, with delete files that reach the whole table.
+    """The same rows with 3 % of them deleted by key, in delete files that apply to the whole table.
 
-    Every one holds keys of all days, as upserts leave them: no bound tells a reader that a file needs none of them. They
-    belong to the table's first spec, which has no partitions.
+    Every delete file has keys of all days, as upserts write them: no bounds tell a reader that a data file
+    does not need it. They belong to the table's first spec, which has no partitions.
     """
 
     def delete(table: str) -> None:
@@ -87,7 +89,7 @@ def with_equality_deletes(spark: Any, scale: Scale) -> Prepared:
 
 
 def with_daily_equality_deletes(spark: Any, scale: Scale) -> Prepared:
-    """The same rows, of which three in a hundred are deleted by key, with delete files that belong to a day each."""
+    """The same rows with 3 % of them deleted by key, in delete files that apply to one day each."""
 
     def delete(table: str) -> None:
         for (day,) in spark.sql(f"SELECT DISTINCT day FROM {table} ORDER BY day").collect():
@@ -125,12 +127,12 @@ def _with_deletes(
 
 
 def before_deletes(spark: Any, table: str, where: str) -> Fingerprint:
-    """Rows of the state without deletes: what must be left is worked out without applying any."""
+    """The rows that must be left, read from the state without deletes, so that no deletes have to be applied."""
     return fingerprint(spark, f"{table}.tag_{FULL}", where)
 
 
 def ensure_table(spark: Any, table: str, make: Callable[[], None]) -> None:
-    """Make the table unless an earlier run finished it, and put it at its start."""
+    """Create the table unless an earlier run finished it, and reset it to its start."""
     if not _finished(spark, table):
         spark.sql(f"DROP TABLE IF EXISTS {table} PURGE")
         make()
@@ -143,7 +145,8 @@ def tag(spark: Any, table: str, name: str) -> None:
 
 
 def reset(spark: Any, table: str) -> None:
-    """Back to the start, and the outputs of what ran since removed. Through the library: the procedure takes ten Spark jobs."""
+    """Reset the table to its start and delete the files written since. Uses the library: the SQL procedure
+    takes ten Spark jobs."""
     loaded = load(spark, table)
     refs = loaded.refs()
     loaded.manageSnapshots().setCurrentSnapshot(refs[START].snapshotId()).commit()
@@ -186,7 +189,8 @@ def build(
 
 
 def _expressions(per_file: int, files: int, days: int) -> list[str]:
-    """Each file is a slice of its day's time, as streams write them. `h` is 64 random bits of the row and a salt."""
+    """Each file has a slice of its day's time, as streams write it. `h` is 64 random bits of the row and a
+    salt."""
 
     def h(salt: int, of: str = "id") -> str:
         return f"xxhash64({of}, {salt})"
@@ -197,7 +201,7 @@ def _expressions(per_file: int, files: int, days: int) -> list[str]:
     file = f"(id div {per_file})"
     slice_micros = 86_400_000_000 * days // files
     day = f"date_add(DATE '{FIRST_DAY}', CAST(pmod({file}, {days}) AS int))"
-    # Evenly through the slice, give or take two seconds of network.
+    # Evenly through the slice, with up to two seconds of network delay.
     since = f"({file} div {days}) * {slice_micros} + (id % {per_file}) * {slice_micros // per_file} + {below(2_000_000, 1)}"
     event = f"(unix_micros(CAST({day} AS timestamp)) + {since})"
     lag = f"(20000 + {below(400_000, 2)})"
@@ -214,6 +218,6 @@ def _expressions(per_file: int, files: int, days: int) -> list[str]:
         f"CASE WHEN {below(100, 7)} > 0 THEN round(40 + {below(300, 8)} / 10, 1) END AS humidity",
         f"3.3 + 0.05 * ({below(1 << 50, 9)} / {1 << 50} - 0.5) AS voltage",
         f"CASE WHEN {failing} THEN element_at(array('warn', 'fail', 'offline'), CAST(1 + {below(3, 10)} AS int)) ELSE 'ok' END AS status",
-        # A session has two messages or so, which arrive among those of others.
+        # A session has about two messages, mixed with those of other sessions.
         f"lpad(lower(hex({below(1 << 48, 11, f'(id div 1000) * 500 + {below(500, 12)}')})), 12, '0') AS session",
     ]

@@ -1,4 +1,4 @@
-"""The tools, called the way their users call them, asked for the same outputs."""
+"""The tools, called as their users call them, asked for the same outputs."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ PEER, OURS, MODERN = "iceberg", "lakewarden", "modern"
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What is asked of all: the size outputs aim at, and how few files are worth it.
+    """What every tool is asked for: the target size of outputs, and the fewest files worth a rewrite.
 
-    `groups_at_once` is how many partitions the peer rewrites together; Lakewarden decides that by itself.
+    `groups_at_once` is how many partitions Iceberg rewrites at the same time; Lakewarden decides that itself.
     """
 
     target_bytes: int
@@ -28,7 +28,7 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where a tool is set to work."""
+    """The session, table and Lakewarden that a tool works with."""
 
     spark: Any
     warden: Lakewarden
@@ -38,7 +38,8 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Phases:
-    """Where a run's time went, in seconds, from its journal; `task_cpu` is what the kernels used while `writing`."""
+    """The time of a run's phases in seconds, from its journal; `task_cpu` is the CPU time of tasks during
+    `writing`."""
 
     planning: float
     preparing: float
@@ -50,14 +51,14 @@ class Phases:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a Lakewarden run tells of itself."""
+    """What a Lakewarden run reports about itself."""
 
     phases: Phases
     counters: Mapping[str, Any]
 
 
 class Tool(Protocol):
-    """`once`: too slow for every round, so it takes part in the last one only."""
+    """`once`: too slow for every round, so it only takes part in the last one."""
 
     @property
     def name(self) -> str: ...
@@ -67,12 +68,12 @@ class Tool(Protocol):
         """The measured part."""
 
     def tell(self, site: Site, result: Any) -> Told | None:
-        """Afterwards, what the tool itself knows of its work."""
+        """After the measurement: what the tool reports about its work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Iceberg:
-    """Its `rewrite_data_files`, with these arguments and options on top of the goal's."""
+    """Its `rewrite_data_files`, with these arguments and options in addition to the goal's."""
 
     arguments: Mapping[str, str]
     options: Mapping[str, str] = field(default_factory=dict)
@@ -93,7 +94,7 @@ class Iceberg:
             "target-file-size-bytes": goal.target_bytes,
             "min-input-files": goal.min_input_files,
             "max-concurrent-file-group-rewrites": goal.groups_at_once,
-            # What a safe caller passes: the default brings rows back that an equality delete removed meanwhile.
+            # What a careful caller passes: the default restores rows that a concurrent equality delete removed.
             "use-starting-sequence-number": "false",
             **self.options,
         }
@@ -104,7 +105,7 @@ class Iceberg:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """A run with the moment of its call, which the journal does not know."""
+    """A run with the time of its call, which is not in the journal."""
 
     called: datetime
     run: Run
@@ -112,7 +113,8 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class Ours:
-    """A job of Lakewarden under a policy. For a table of format version 2, `rewrite_encodings` is classic unless said."""
+    """A job of Lakewarden with a policy. On tables of format version 2, `rewrite_encodings` defaults to
+    classic here."""
 
     policy: Mapping[str, object]
     job: str = "compact"
@@ -138,7 +140,7 @@ class Ours:
 
 
 def _phases(timed: Timed, steps: Sequence[Step]) -> Phases:
-    """The journal opens once the plan is made; writing ends when the last group is ready to be committed."""
+    """The journal opens after planning; writing ends when the last group is ready for commit."""
     writing, ready, run = _at(steps, "writing")[0], _at(steps, "committing")[-1], timed.run
     assert run.ended_at is not None  # a run that is done has ended
     return Phases(

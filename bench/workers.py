@@ -1,4 +1,4 @@
-"""Workers as processes of their own, for benches that let them run, stop and die beside writers and readers."""
+"""Workers as separate processes, for benchmarks that run, stop and kill them beside writers and readers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.ports import wait_until
 
 @dataclass
 class Worker:
-    """One `lakewarden worker`, its log beside its configuration."""
+    """One `lakewarden worker` process with its log and its configuration."""
 
     config: Path
     log: Path
@@ -35,12 +35,13 @@ class Worker:
         return self.process.pid
 
     def jvm(self) -> psutil.Process | None:
-        """Its Spark, where it has started one."""
+        """The Spark JVM of the worker, if it has started one."""
         family = psutil.Process(self.pid).children(recursive=True)
         return next((each for each in family if each.name() == "java"), None)
 
     def live_heap(self) -> int | None:
-        """Bytes of its Spark's objects that somebody still needs, after a collection; None without a JDK or a Spark."""
+        """Bytes of reachable objects in the worker's JVM after a garbage collection; None without a JDK or a
+        JVM."""
         spark, jcmd = self.jvm(), shutil.which("jcmd")
         if spark is None or jcmd is None:
             return None
@@ -49,11 +50,11 @@ class Worker:
         return int(told[-1])  # the last line: Total, instances, bytes
 
     def python_rss(self) -> int:
-        """Bytes of the worker itself, without its Spark."""
+        """Resident bytes of the worker without its JVM."""
         return int(psutil.Process(self.pid).memory_info().rss)
 
     def rss(self) -> int:
-        """Bytes of the process and all it started."""
+        """Resident bytes of the process and its children."""
         own = psutil.Process(self.pid)
         return sum(
             each.memory_info().rss for each in (own, *own.children(recursive=True)) if each.is_running()
@@ -64,13 +65,13 @@ class Worker:
         self.process.wait()
 
     def stop(self, seconds: float = 120) -> int:
-        """As an operator would: SIGTERM, and wait until it has drained. Its exit code."""
+        """Stop as an operator would: SIGTERM, then wait for the process to end. Returns its exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(seconds)
 
 
 def settings(values: Mapping[str, Mapping[str, Any]]) -> str:
-    """As TOML: tables of plain values, one level of tables below them."""
+    """The values as TOML: sections of plain values, with one level of sections below them."""
     lines: list[str] = []
     for section, body in values.items():
         plain = {key: value for key, value in body.items() if not isinstance(value, Mapping)}
@@ -111,7 +112,7 @@ def leads(warden: Lakewarden, pid: int) -> bool:
 
 
 def tell(found: Sequence[Check], out: Path | None, more: Mapping[str, Any] | None = None) -> None:
-    """On the screen and, where a file is named, as JSON."""
+    """Print the results and, if a file is given, write them as JSON."""
     for each in found:
         goal = "" if each.least is None and each.most is None else "   met" if each.met else "   NOT MET"
         print(f"{each.name:<55} {each.found:10.2f}{each.unit}{goal}")
@@ -122,7 +123,7 @@ def tell(found: Sequence[Check], out: Path | None, more: Mapping[str, Any] | Non
 
 @contextmanager
 def lake_folder(named: Path | None) -> Iterator[Path]:
-    """The one that was named, which stays; else a new one, gone afterwards."""
+    """The given folder, which is kept; otherwise a new one that is deleted at the end."""
     if named is not None:
         named.mkdir(parents=True, exist_ok=True)
         yield named.resolve()

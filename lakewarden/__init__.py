@@ -25,7 +25,8 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    """Public names are loaded when first used: every Spark worker imports this package, and needs only a kernel of it."""
+    """Public names are imported on first use: every Spark worker imports this package, but needs only the
+    rewrite code."""
     if name == "lineage":  # the folder itself can be called
         return import_module("lakewarden.lineage")
     if name not in _HOME:

@@ -1,7 +1,7 @@
-"""class Lakewarden: everything a user can ask for. The CLI, the worker and the console call nothing else.
+"""The class Lakewarden: the Python API. The CLI, the worker and the console use nothing else.
 
-Every call reads the table afresh, so one Lakewarden may live for months. Calls raise LakewardenErrors for usage and
-refusal; a run that ended partial, lost or unknown returns with that state.
+Every call re-reads the table, so one Lakewarden can live for months. Calls raise a LakewardenError for wrong
+usage and for refusals. A run that ended partial, lost or unknown is returned with that state.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from lakewarden.services.table_names import TableNames, table_ref
 from lakewarden.services.tiers import TierService
 from lakewarden.services.trigger import current_user, read_trigger
 
-if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first used, not when a command starts
+if TYPE_CHECKING:  # Spark, Arrow and the database are imported on first use, so that commands start fast
     from lakewarden.jobs.cancel import Stop
     from lakewarden.jobs.fsck.findings import Checkup
     from lakewarden.jobs.pins import PinHandle
@@ -49,7 +49,7 @@ if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first used, n
 
 
 class Lakewarden:
-    """A lake to look after: its configuration, its state and, once a table is touched, its Spark session.
+    """A configured data lake: its settings, its state database and, once a table is read, its Spark session.
 
     The services are `holds`, `history`, `tiers`, `schedule` and `health`.
     """
@@ -61,7 +61,8 @@ class Lakewarden:
         spark: Any = None,
         environ: Mapping[str, str] | None = None,
     ) -> None:
-        """`config` has the shape of the TOML file. A `spark` session handed in is used as it is and never stopped."""
+        """`config` has the shape of the TOML file. A given `spark` session is used unchanged and never
+        stopped."""
         environ = os.environ if environ is None else environ
         self.config = config if isinstance(config, Config) else Config.from_dict(config or {}, environ)
         validate(self.config.policy, self.config.path)
@@ -77,7 +78,7 @@ class Lakewarden:
 
     @classmethod
     def open(cls, path: str | Path, *, spark: Any = None, overrides: Mapping[str, Any] | None = None) -> Self:
-        """From a `lakewarden.toml`."""
+        """Open a lake from a `lakewarden.toml`."""
         return cls(Config.load(Path(path), os.environ, overrides), spark=spark)
 
     def __enter__(self) -> Self:
@@ -91,12 +92,12 @@ class Lakewarden:
     def close(self) -> None:
         """Close the database, and the Spark session if this Lakewarden started it."""
         self.connections.close()
-        self.health = HealthService(self._deps)  # what it kept between calls is of the closed database
+        self.health = HealthService(self._deps)  # cached values belong to the closed database
 
     # ------------------------------------------------------------ looking
 
     def tables(self, catalog: str | None = None) -> list[TableRef]:
-        """Every table of every catalog, or of this one."""
+        """Every table of every catalog, or of the given catalog."""
         names = self.lake.catalogs() if catalog is None else [catalog]
         return [table for name in names for table in self.lake.format_of(name).tables(name)]
 
@@ -105,7 +106,7 @@ class Lakewarden:
         return self._deps.view(table)
 
     def runs(self, table: str | TableRef | None = None, limit: int = 50) -> tuple[Run, ...]:
-        """The journal, newest first."""
+        """Runs from the journal, newest first."""
         return self.journal.list(None if table is None else str(self.names.checked(table)), limit)
 
     def run_by_id(self, run_id: str) -> tuple[Run, tuple[Step, ...]]:
@@ -115,7 +116,8 @@ class Lakewarden:
     # ------------------------------------------------------------ trashed files
 
     def trash(self, table: str | TableRef, limit: int = 50) -> TrashedList:
-        """What is marked for deletion and why, when it may be deleted, and the first `limit` of the files. Needs no Spark."""
+        """Files marked for deletion: why, and when they may be deleted. Returns the first `limit` files.
+        Needs no Spark."""
         from lakewarden.policy.graces import due_at
         from lakewarden.state.trash_batches import LIVE, TrashedList, VerdictState
 
@@ -137,9 +139,10 @@ class Lakewarden:
         everything: bool = False,
         operator: str | None = None,
     ) -> Restored:
-        """Bring back one trashed file, those that one run trashed, or all: no run deletes them, for good. Needs no Spark.
+        """Restore one trashed file, the files that one run trashed, or all. No run deletes them again. Needs
+        no Spark.
 
-        Refused for a file that is being deleted at this moment, or is gone.
+        Refused for a file that is being deleted right now, or is already deleted.
         """
         from lakewarden.jobs.purge.restore import restore
 
@@ -160,7 +163,8 @@ class Lakewarden:
     def receipts(
         self, table: str | TableRef, limit: int = 50, run_id: str | None = None
     ) -> tuple[TrashedFile, ...]:
-        """What was deleted of the table, when, why and by which run, or by this one; the newest first. Needs no Spark."""
+        """Receipts of deleted files, newest first: when, why and by which run each was deleted. With `run_id`
+        only that run's. Needs no Spark."""
         ref = self.names.checked(table)
         seen = self._deps.seen.get(ref)
         return self._deps.trashed.receipts(str(ref), limit, None, seen.uuid if seen else None, run_id)
@@ -170,7 +174,8 @@ class Lakewarden:
     def policy(
         self, table: str | TableRef, call: Mapping[str, object] | None = None, *, refresh: bool = False
     ) -> Policy:
-        """Every key's value and origin. The table's own properties are those last seen, unless `refresh` asks for new ones."""
+        """Every policy key with its value and origin. The table's own properties are as last read, unless
+        `refresh` is true."""
         return self._deps.policy(table, call, refresh=refresh)
 
     def set_policy(
@@ -182,7 +187,7 @@ class Lakewarden:
         reset: bool = False,
         operator: str | None = None,
     ) -> Policy:
-        """Change what is stored for the table: all of it or, where one value is wrong, none."""
+        """Change the policy values stored for the table. If one value is wrong, none is changed."""
         from lakewarden.state.policies import Policies
 
         ref, stored = table_ref(table), Policies(self.state)
@@ -202,7 +207,7 @@ class Lakewarden:
     # ------------------------------------------------------------ doing
 
     def plan(self, job: str | Job, table: str | TableRef, policy: Mapping[str, object] | None = None) -> Plan:
-        """What would be done to the table now, and what is skipped, with reasons. Changes nothing."""
+        """What a job would do to the table now, and what it would skip, with reasons. Changes nothing."""
         from lakewarden.jobs.deps import Grounds
         from lakewarden.jobs.runner import prepare
 
@@ -226,10 +231,12 @@ class Lakewarden:
         quiet: bool = False,
         run_id: str | None = None,
     ) -> Run:
-        """Plan and do it now. A run of the same job that a dead process left open is settled first.
+        """Plan a job and run it now. If a dead process left a run of the same job open, that run is settled
+        first.
 
-        `stop` can be asked from another thread. A worker's runs are under its lease's term, and with `quiet` one that has nothing
-        to do is not journaled: it comes back without an id. `run_id`, which must be new, is the run's name if it gets that far.
+        `stop` may be set from another thread. A worker passes its `lease_term`. With `quiet`, a run that has
+        nothing to do is not journaled and is returned without an id. `run_id`, which must be new, becomes the
+        id of the run.
         """
         from lakewarden.jobs.cancel import Stop
         from lakewarden.jobs.runner import Runner
@@ -261,11 +268,11 @@ class Lakewarden:
         trigger: Trigger | Mapping[str, str] | None = None,
         progress: Progress | None = None,
     ) -> tuple[Run, ...]:
-        """A whole pass: compact-deletes, compact, rewrite-manifests, expire, purge, compact-history; expire-partitions before
-        and sweep after purge where the policy asks for it.
+        """Run a whole pass: compact-deletes, compact, rewrite-manifests, expire, purge, compact-history. If
+        the policy asks for them, also expire-partitions first, and sweep after purge.
 
-        A job that fails or that safety refuses is reported as such, and the pass goes on; it ends at a run whose outcome is
-        unknown. The first error that no run reports is raised at the end.
+        If a job fails or is refused, that is reported and the pass continues. The pass stops at a run whose
+        outcome is unknown. The first error that no run reports is raised at the end.
         """
         ref = table_ref(table)
         ended = list(self.schedule.pass_over(ref, self.schedule.jobs_of(ref), trigger, progress))
@@ -284,10 +291,12 @@ class Lakewarden:
         ttl: str | timedelta | None = None,
         mirror: bool = False,
     ) -> PinHandle:
-        """Keep a snapshot readable for `ttl`, or until it is unpinned. Without `snapshot_id`: the current one.
+        """Keep a snapshot readable for `ttl`, or until it is unpinned. Without `snapshot_id`: the current
+        snapshot.
 
-        Refused where the snapshot is gone or about to go: then it must not be read. `with lw.pin(...) as pin:` unpins on leaving.
-        `mirror` makes a tag of it too, for tools that do not know pins. See `lw.holds` for all other holds.
+        Refused if the snapshot is gone or about to expire; then it must not be read. `with lw.pin(...) as
+        pin:` unpins at the end of the block. `mirror` also creates a tag, for tools that do not know pins.
+        See `lw.holds` for all other holds.
         """
         from lakewarden.jobs.pins import Wish
 
@@ -298,7 +307,8 @@ class Lakewarden:
     def verify(
         self, table: str | TableRef, snapshot_id: int, progress: Progress | None = None
     ) -> Verification:
-        """Prove a past rewrite again: the files a snapshot added hold the rows of those it removed. Changes nothing."""
+        """Prove a past rewrite again: the files a snapshot added contain the same rows as the files it
+        removed. Changes nothing."""
         from lakewarden.jobs.verify.verify import Verifier
         from lakewarden.model.progress import Silent
 
@@ -309,7 +319,8 @@ class Lakewarden:
         return verifier.verify(self.view(ref), snapshot_id)
 
     def fsck(self, table: str | TableRef, *, deep: bool = False, progress: Progress | None = None) -> Checkup:
-        """Whether everything the table names is there and whole; `deep` decodes its Parquet files too. Changes nothing."""
+        """Check that all files the table uses exist and are readable. `deep` also decodes its Parquet files.
+        Changes nothing."""
         from lakewarden.jobs.deps import Grounds
         from lakewarden.jobs.fsck.check import Examiner
         from lakewarden.model.progress import Silent
@@ -329,17 +340,17 @@ class Lakewarden:
 
     @property
     def state(self) -> State:
-        """The state database, opened when first needed."""
+        """The state database, opened on first use."""
         return self.connections.state
 
     @property
     def journal(self) -> Journal:
-        """Every run and its steps."""
+        """The journal of runs and their steps."""
         return self.connections.journal
 
     @property
     def lake(self) -> Lake:
-        """Spark and the formats, started when first needed."""
+        """Spark and the table formats, started on first use."""
         return self.connections.lake
 
 
@@ -348,4 +359,4 @@ def _job(job: str | Job) -> Job:
         return Job(job)
     except ValueError:
         known = ", ".join(Job)
-        raise UsageError(reason=f"find job {str(job)!r}: jobs are {known}") from None
+        raise UsageError(reason=f"cannot find job {str(job)!r}: jobs are {known}") from None

@@ -1,4 +1,4 @@
-"""The only module that asks the time; everything else is handed it."""
+"""The current time. No other module asks for it; functions get the time as an argument."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ log = logging.getLogger(__name__)
 
 
 def now() -> datetime:
-    """This moment, in UTC."""
+    """The current time, in UTC."""
     return datetime.now(UTC)
 
 
 def from_millis(millis: int) -> datetime:
-    """The moment a table format's millisecond timestamp means."""
+    """The time of a millisecond timestamp in table metadata."""
     return datetime.fromtimestamp(millis / 1000, UTC)
 
 
 def monotonic() -> float:
-    """Seconds that only ever grow, for measuring durations and deadlines."""
+    """Seconds that never go backwards, for durations and deadlines."""
     return time.monotonic()
 
 
@@ -33,10 +33,10 @@ def sleep(seconds: float) -> None:
 
 @contextmanager
 def repeating(do: Callable[[], None], seconds: float, name: str) -> Iterator[None]:
-    """Call `do` every so often, on a thread of its own, while the body runs; never after it.
+    """Call `do` every `seconds` on a separate thread while the body runs, and never after it.
 
-    A round that fails is logged, and the next one comes: a heartbeat or a lock must outlive a database that is away for a
-    moment, in whichever way its driver says so.
+    A failed call is logged and the next call still happens: a heartbeat or a lock must survive a short
+    database outage, whatever exception the driver raises.
     """
     stop = threading.Event()
 
@@ -45,7 +45,7 @@ def repeating(do: Callable[[], None], seconds: float, name: str) -> Iterator[Non
             try:
                 do()
             except Exception as error:
-                log.warning("%s failed once and goes on: %s: %s", name, type(error).__name__, error)
+                log.warning("%s failed and will be tried again: %s: %s", name, type(error).__name__, error)
 
     thread = threading.Thread(target=loop, name=name, daemon=True)
     thread.start()

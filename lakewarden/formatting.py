@@ -1,4 +1,4 @@
-"""Numbers as people read them: sizes with units, counts with separators, ages in words."""
+"""Formats numbers for people: sizes with units, counts with separators, durations and ages."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _STEPS = ((86400 * 365, "year"), (86400 * 30, "month"), (86400, "day"), (3600, "
 
 
 def size(count: float) -> str:
-    """`14.2 MB`: three digits at most, units of 1,000 as in policy values."""
+    """`14.2 MB`: at most three digits; units are powers of 1,000, as in policy values."""
     value, unit = float(count), 0
-    # 999.5 would round to 1,000 of the smaller unit.
+    # 999.5 and more would round to 1,000 of the smaller unit.
     while abs(value) >= 999.5 and unit < len(_UNITS) - 1:
         value, unit = value / 1000, unit + 1
     digits = 0 if unit == 0 or abs(value) >= 99.95 else 1
@@ -28,8 +28,9 @@ def size(count: float) -> str:
 
 
 def known_size(total: float, files: int, unsized: int | None = None) -> str:
-    """What `files` of them add up to. Not every file's size is known (an Iceberg snapshot does not tell that of its manifest
-    list), and no bytes at all of some files means just that: `unsized` says of how many, where somebody counted them."""
+    """The total size of `files` files, for example `7.5 MB (size of 9 files unknown)`. `unsized` is the
+    number of files without a known size, where it was counted. Without it, a total of 0 means that no size is
+    known: an Iceberg snapshot, for example, does not record the size of its manifest list."""
     unknown = (0 if total else files) if unsized is None else unsized
     if not unknown:
         return size(total)
@@ -39,7 +40,7 @@ def known_size(total: float, files: int, unsized: int | None = None) -> str:
 
 
 def exact_size(count: int) -> str:
-    """`128MiB`: the same value as a policy takes it, in the largest unit that loses nothing."""
+    """`128MiB`: a size as a policy accepts it, in the largest unit without rounding."""
     for unit, length in _EXACT:
         if count and count % length == 0:
             return f"{count // length:,}{unit}".replace(",", "")
@@ -47,7 +48,7 @@ def exact_size(count: int) -> str:
 
 
 def exact_hours(hours: float) -> str:
-    """`30d`, `6h`: as a policy takes it."""
+    """`30d`, `6h`: hours as a policy accepts them."""
     if hours and hours % 24 == 0:
         return f"{hours / 24:g}d"
     return f"{hours:g}h" if hours >= 1 or not hours else f"{hours * 60:g}m"
@@ -69,7 +70,7 @@ def _plural(noun: str) -> str:
 
 
 def average(total: int, count: int) -> str:
-    """The size of one; a dash where there is none."""
+    """The average size; a dash if the count is 0."""
     return size(total / count) if count else "–"
 
 
@@ -92,7 +93,7 @@ def _two(large: int, large_unit: str, small: int, small_unit: str) -> str:
 
 
 def age(then: datetime, now: datetime) -> str:
-    """`3 hours ago`; a moment that has not come yet is told as such, because a clock is wrong then."""
+    """`3 hours ago`. A time in the future is shown as `… in the future`: then a clock is wrong."""
     seconds = (now - then).total_seconds()
     if seconds < -5:
         return f"{_span(-seconds)} in the future"
@@ -112,7 +113,7 @@ def moment(at: datetime) -> str:
 
 
 def percent(part: float, whole: float) -> str:
-    """`12 %`; a dash where the whole is nothing."""
+    """`12 %`; a dash if the whole is 0."""
     return f"{100 * part / whole:.0f} %" if whole else "–"
 
 

@@ -1,4 +1,4 @@
-"""The lake as configured: one Spark session, and the format behind each catalog."""
+"""The configured lake: one Spark session, and the table format of each catalog."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ class Lake:
         guard: Guard = unguarded,
         places: Callable[[TableView], Places] = lambda _: NO_HOMES,
     ) -> None:
-        """`guard` locks a table while it is changed, where its store has no lock; `places` says which places are a table's own."""
+        """`guard` locks a table during a commit if its catalog has no lock; `places` tells which locations
+        belong to a table."""
         self._config = config
         self._guard = guard
         self._given = spark is not None
@@ -63,11 +64,11 @@ class Lake:
             close_session(self.spark)
 
     def attend(self) -> None:
-        """Ready for calls from this thread."""
+        """Prepare this thread for calls into Spark."""
         use_in_this_thread(self.spark)
 
     def catalogs(self) -> list[str]:
-        """Configured ones, and Iceberg catalogs the session already had."""
+        """Configured catalogs, and Iceberg catalogs that the session already had."""
         return sorted({*self._config.catalogs, *session_catalogs(self.spark)})
 
     def format_of(self, catalog: str) -> TableFormat:
@@ -82,11 +83,13 @@ class Lake:
         if catalog in self.catalogs():
             return self._iceberg
         known = ", ".join(self.catalogs()) or "none"
-        raise NoSuchTable(table=asked, reason=f"no catalog {catalog} is configured; configured: {known}")
+        raise NoSuchTable(
+            table=asked, reason=f"no catalog {catalog} is configured; configured catalogs: {known}"
+        )
 
     @cached_property
     def _paimon(self) -> Paimon:
-        """Made when it is first asked for: a lake without Paimon never loads its classes."""
+        """Created on first use: a lake without Paimon never loads its classes."""
         cache = default_cache(os.environ).parent
         decoder = MetadataFiles(self.spark)
         return Paimon(self.spark, self._paimon_catalogs, decoder, Objects, cache / "reach", self._guard)
@@ -100,7 +103,7 @@ class Lake:
         return open_session(self._config.spark.master, conf, jars)
 
     def _adopt(self, spark: Any) -> Any:
-        """A session that was handed in: only catalogs it does not have are added to it."""
+        """Adds to a given session the configured catalogs that it does not have."""
         have = session_catalogs(spark)
         for catalog in _iceberg(self._config):
             if catalog.name not in have:
@@ -110,7 +113,7 @@ class Lake:
 
 
 def jar_groups(config: Config) -> list[Group]:
-    """Which of the pinned jars the configured catalogs need."""
+    """The pinned jars that the configured catalogs need."""
     groups: set[Group] = {"base"}
     for catalog in config.catalogs.values():
         of_paimon, values = catalog.format == PAIMON, list(catalog.properties.values())

@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-# Unused time that outlasts a call, in seconds. More would let a task that was busy for long strike the store with many calls.
+# Seconds of unused budget that remain after a call. A larger value would allow a burst of requests after a long pause.
 _BURST = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Bytes and requests per second; None is no limit. Travels to the task by pickle."""
+    """Bytes and requests per second; None means no limit. Pickled to the task."""
 
     read_bytes: float | None = None
     write_bytes: float | None = None
@@ -26,11 +26,11 @@ class Pace:
 
     @property
     def limits(self) -> bool:
-        """Whether anything is limited at all."""
+        """Whether any limit is set."""
         return any(rate is not None for rate in (self.read_bytes, self.write_bytes, self.requests))
 
     def part(self, fraction: float) -> Pace:
-        """This share of every budget."""
+        """This fraction of every budget."""
         return Pace(
             _part(self.read_bytes, fraction),
             _part(self.write_bytes, fraction),
@@ -71,7 +71,7 @@ def _part(rate: float | None, fraction: float) -> float | None:
 
 
 class Throttle:
-    """Keeps one task to its pace. Without limits every call returns at once."""
+    """Keeps one task within its pace. Without limits every call returns at once."""
 
     def __init__(
         self,
@@ -90,18 +90,19 @@ class Throttle:
         self.bytes_read = 0
 
     def read(self, nbytes: int, requests: int = 1) -> None:
-        """Before so much is read."""
+        """Call before reading this many bytes."""
         self.bytes_read += nbytes
         if self._all:
             self._take(self._read, nbytes, requests)
 
     def wrote(self, nbytes: int, requests: int = 1) -> None:
-        """After so much was written: how much a row group takes is known only then."""
+        """Call after writing this many bytes: the size of a row group is known only then."""
         if self._all:
             self._take(self._write, nbytes, requests)
 
     def settle(self) -> None:
-        """At the end of the task: sleep off what is still owed, or the next task would start on borrowed bytes."""
+        """Call at the end of the task. Sleeps off the remaining debt; otherwise the next task would start in
+        debt."""
         if self._all:
             self._pay(self._all)
 
@@ -113,7 +114,7 @@ class Throttle:
             bucket.take(amount, self._clock())
 
     def _pay(self, buckets: Sequence[TokenBucket]) -> None:
-        """Sleep until none of these owes anything: one sleep, because while one is paid all are."""
+        """Sleep until no bucket is in debt. One sleep is enough, because all buckets fill at the same time."""
         owed = self._owed(buckets)
         while owed > 0:
             before = self._clock()

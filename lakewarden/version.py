@@ -1,4 +1,4 @@
-"""Which Lakewarden this is: its version and, where it runs from a checkout, the commit."""
+"""The version of this Lakewarden and, in a checkout, its commit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def release() -> str:
 
 
 def _checkout_commit(git: Path) -> str:
-    """The checked-out commit, read as git stores it: no git program is needed where the worker runs."""
+    """The checked-out commit, read from git's files: the worker's host may have no git program."""
     head = git / "HEAD"
     if not head.is_file():
         return ""

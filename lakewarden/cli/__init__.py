@@ -23,7 +23,7 @@ DEBUG = "LAKEWARDEN_DEBUG"
 
 
 def main(arguments: Sequence[str] | None = None, *, spark: Any = None) -> int:
-    """Run one command and return its exit code. A `spark` session handed in is used as it is and never stopped."""
+    """Run one command and return its exit code. A given `spark` session is used unchanged and never stopped."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         code = get_command(app).main(
@@ -34,11 +34,13 @@ def main(arguments: Sequence[str] | None = None, *, spark: Any = None) -> int:
         return _failed(error, error, words)
     except typer.TyperException as error:
         if type(error).__name__ == "NoArgsIsHelpError":
-            return 0  # a group of commands without one of them: its help has been shown, and nothing failed
+            return (
+                0  # a command group without a subcommand: typer has printed its help, and this is no failure
+            )
         return _failed(_usage(error, words), error, words)
     except (KeyboardInterrupt, typer.Abort) as error:
         return _failed(Interrupted(), error, words)
-    except Exception as error:  # the last resort of the program: told in one line instead of a page
+    except Exception as error:  # the last resort: one line instead of a traceback
         return _failed(_unexpected(error), error, words)
 
 
@@ -52,7 +54,7 @@ def _failed(shown: LakewardenError, error: BaseException, words: Sequence[str]) 
 
 
 def _usage(error: typer.TyperException, words: Sequence[str]) -> UsageError:
-    """A mistake in the command line, in the words of every other error."""
+    """Convert a typer error about the command line to a UsageError, so that all errors look the same."""
     text = error.format_message().rstrip(".").replace("Value error, ", "")
     context = getattr(error, "ctx", None)
     asked = context.command_path if context is not None else "lakewarden"
@@ -66,5 +68,5 @@ def _unexpected(error: Exception) -> LakewardenError:
     first = (str(error).strip().splitlines() or ["no message"])[0]
     return LakewardenError(
         reason=f"unexpected {type(error).__name__}: {first}",
-        hint=f"this is a mistake in Lakewarden or a failure it does not know; run it again with {DEBUG}=1 for the traceback",
+        hint=f"this is a bug in Lakewarden or an unknown failure; run the command again with {DEBUG}=1 for the traceback",
     )

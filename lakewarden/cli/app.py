@@ -1,4 +1,4 @@
-"""`lakewarden [--config FILE] COMMAND`: the program, and its commands in the groups that the help shows."""
+"""`lakewarden [--config FILE] COMMAND`: the root command, and the command groups of its help."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from lakewarden.cli import (
 from lakewarden.cli.invocation import VARIABLE, invocation
 from lakewarden.cli.screen import Interrupted
 
-# Every command stands in one group. Order of groups and commands: what a newcomer needs first.
+# Every command is in one group. Groups and commands are ordered by what a newcomer needs first.
 GROUPS = {
     "Start": ("demo", "doctor"),
     "Look at tables": ("tables", "show", "health", "what-if", "cost", "fsck", "verify"),
     "Do the work": ("plan", "run", "maintain", "policy"),
-    "Hold what must stay": ("holds", "pin", "unpin", "pins", "tag", "untag", "heartbeat", "stage"),
+    "Keep snapshots and files": ("holds", "pin", "unpin", "pins", "tag", "untag", "heartbeat", "stage"),
     "Delete and restore": ("trash", "restore", "receipts"),
     "See the past": ("runs", "run-show", "history", "audit", "where", "recall"),
     "Serve and schedule": (
@@ -59,14 +59,15 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            # Typer would leave without a word.
+            # Typer would exit without a message.
             raise Interrupted from None
 
 
 app = typer.Typer(
     name="lakewarden",
     cls=Commands,
-    help="Keep the tables of a data lake small, fast and clean, and prove what was done.",
+    help="Keep the tables of a data lake small, fast and clean, and prove what was done.\n\n"
+    "Example: `lakewarden demo` needs no set-up and shows what Lakewarden does.",
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -87,11 +88,11 @@ def lakewarden(
     config: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", envvar=VARIABLE, help="The configuration; ./lakewarden.toml when not said."
+            metavar="FILE", envvar=VARIABLE, help="Configuration file (default: ./lakewarden.toml)."
         ),
     ] = None,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     ctx.obj = replace(invocation(ctx), config=config)

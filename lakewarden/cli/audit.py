@@ -1,4 +1,4 @@
-"""`lakewarden history` and `audit ingested|downstream|who|gaps`: what is known of a table's past."""
+"""`lakewarden history` and `audit ingested|downstream|who|gaps`: questions about a table's past."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ HistoryOnly = Annotated[
     bool,
     typer.Option(
         "--history-only",
-        help="Ask the state database alone: expired snapshots only, without Spark, in an instant.",
+        help="Read only the state database: expired snapshots only, fast, without Spark.",
     ),
 ]
-_WHEN = "A date or moment (UTC), or how long ago: 2024-03-01, 90d."
+_WHEN = "A date or time (UTC), or an age: 2024-03-01, 90d."
 
 _audit = typer.Typer(
-    help="""Answer questions about a table's past: when data came in, what came of it, who did it, who did not say.
+    help="""Show when data was added, what was derived from it, who changed the table, and which commits lack lineage.
 
-Live snapshots and history together. Never changes anything. Each has its own help, and --json.
+Covers live and expired snapshots. Never changes anything. Each subcommand has its own --help and --json.
 
 Example: `lakewarden audit who lake.db.events --operation overwrite --since 90d`
 """,
@@ -41,13 +41,15 @@ def register(app: typer.Typer) -> None:
 def history(
     ctx: typer.Context,
     table: TableName,
-    limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="The newest so many.")] = 50,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, metavar="N", help="Show at most this many, newest first.")
+    ] = 50,
     history_only: HistoryOnly = False,
     as_json: JsonFlag = False,
 ) -> int:
-    """Show a table's commits, the newest first, live ones and expired ones, and what is folded into ranges.
+    """Show a table's commits, newest first: live and expired snapshots.
 
-    Never changes anything.
+    Old expired snapshots are shown as one line per range. Never changes anything.
 
     Example: `lakewarden history lake.db.events --limit 200`
     """
@@ -65,16 +67,24 @@ def ingested(
     ctx: typer.Context,
     table: TableName,
     row_filter: Annotated[
-        str | None, typer.Option("--row-filter", metavar="SQL", help="Rows that match; all, when not said.")
+        str | None,
+        typer.Option(
+            "--row-filter",
+            metavar="SQL",
+            help="Only files that can contain rows matching this filter (default: all).",
+        ),
     ] = None,
-    file: Annotated[str | None, typer.Option("--file", metavar="PATH", help="A data file.")] = None,
-    snapshot: Annotated[int | None, typer.Option("--snapshot", metavar="ID", help="A commit.")] = None,
+    file: Annotated[str | None, typer.Option("--file", metavar="PATH", help="Only this data file.")] = None,
+    snapshot: Annotated[
+        int | None, typer.Option("--snapshot", metavar="ID", help="Only this snapshot.")
+    ] = None,
     history_only: HistoryOnly = False,
     as_json: JsonFlag = False,
 ) -> int:
-    """Tell when data came in, by which writer and commit; of rewritten files also what they were made from.
+    """Show when data was added to a table, by which writer and commit. For rewritten files, also show their
+    source files.
 
-    Rows are told by the files that can hold them. Never reads a row, never changes anything.
+    Never changes anything, and never reads the rows: it finds the files that can contain matching rows.
 
     Example: `lakewarden audit ingested lake.db.events --row-filter "day = date'2024-03-01'"`
     """
@@ -83,7 +93,7 @@ def ingested(
     screen, ref = Screen(as_json), options.table_ref(table)
     with (
         invocation(ctx).open(screen, spark=not history_only) as lakewarden,
-        screen.waiting(f"looking for what brought the data of {ref}"),
+        screen.waiting(f"searching for the commits that added the data of {ref}"),
     ):
         found = lakewarden.history.ingested(
             ref, row_filter=row_filter, file=file, snapshot_id=snapshot, history_only=history_only
@@ -96,24 +106,26 @@ def ingested(
 def downstream(
     ctx: typer.Context,
     table: TableName,
-    snapshot: Annotated[int, typer.Argument(metavar="SNAPSHOT", help="The snapshot in question.")],
+    snapshot: Annotated[int, typer.Argument(metavar="SNAPSHOT", help="The snapshot to start from.")],
     drawn: Annotated[
         Literal["text", "dot", "mermaid"],
-        typer.Option("--format", help="As text, or as a graph for Graphviz or Mermaid."),
+        typer.Option("--format", help="Print text, or a graph for Graphviz or Mermaid."),
     ] = "text",
     carried: Annotated[
         bool,
         typer.Option(
             "--carried",
-            help="Also what was made from later snapshots of the table, which still held the rows.",
+            help="Also follow later snapshots of the table, which still contained the rows.",
         ),
     ] = False,
     history_only: HistoryOnly = False,
     as_json: JsonFlag = False,
 ) -> int:
-    """List everything that was made from a snapshot, at any remove, in every table of every catalog.
+    """List all snapshots that were derived from a snapshot, directly or indirectly, in every table of every
+    catalog.
 
-    Goes by `input.snapshot_ids` of commits. A table that cannot be read is named, and the exit code is 3. Never changes anything.
+    Uses the lineage key `input.snapshot_ids` of commits. A table that cannot be read is listed with its
+    error, and the exit code is 3. Never changes anything.
 
     Example: `lakewarden audit downstream lake.db.events 4358109269873137077 --format mermaid`
     """
@@ -121,10 +133,13 @@ def downstream(
 
     screen, ref = Screen(as_json), options.table_ref(table)
     if as_json and drawn != "text":
-        raise UsageError(reason=f"print --json and --format {drawn}: they are two documents", hint="say one")
+        raise UsageError(
+            reason=f"cannot use --json together with --format {drawn}: only one document is printed",
+            hint="leave out one of the two",
+        )
     with (
         invocation(ctx).open(screen, spark=not history_only) as lakewarden,
-        screen.waiting("reading what every commit was made from"),
+        screen.waiting("reading the lineage of every commit"),
     ):
         found = lakewarden.history.downstream(ref, snapshot, carried=carried, history_only=history_only)
     if drawn == "text":
@@ -140,14 +155,18 @@ def who(
     table: TableName,
     operation: Annotated[
         str | None,
-        typer.Option("--operation", metavar="NAME", help="Only such commits, as overwrite or compaction."),
+        typer.Option(
+            "--operation",
+            metavar="NAME",
+            help="Only commits of this operation, such as overwrite or compaction.",
+        ),
     ] = None,
     since: Annotated[str | None, typer.Option("--since", metavar="TIME", help=_WHEN)] = None,
     until: Annotated[str | None, typer.Option("--until", metavar="TIME", help=_WHEN)] = None,
     history_only: HistoryOnly = False,
     as_json: JsonFlag = False,
 ) -> int:
-    """Tell who triggered the table's commits: type, operator, ticket and writer, the newest first.
+    """Show who triggered the table's commits: trigger type, operator, ticket and writer, newest first.
 
     Never changes anything.
 
@@ -168,7 +187,8 @@ def who(
 def gaps(
     ctx: typer.Context, table: TableName, history_only: HistoryOnly = False, as_json: JsonFlag = False
 ) -> int:
-    """List commits without the lineage the table's policy asks for, and count those that were turned away.
+    """List commits that lack the lineage the table's policy requires, and count commits rejected for that
+    reason.
 
     Never changes anything.
 

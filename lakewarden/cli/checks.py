@@ -1,4 +1,4 @@
-"""`lakewarden verify` and `lakewarden fsck`: prove a past compaction again; check that a table is whole."""
+"""`lakewarden verify` and `lakewarden fsck`: prove a past compaction again, and check a table for damage."""
 
 from __future__ import annotations
 
@@ -34,14 +34,16 @@ def verify(
     ctx: typer.Context,
     table: TableName,
     snapshot: Annotated[
-        int, typer.Argument(metavar="SNAPSHOT", help="The id of a snapshot that rewrote data files.")
+        int, typer.Argument(metavar="SNAPSHOT", help="Id of a snapshot that rewrote data files.")
     ],
     as_json: JsonFlag = False,
 ) -> int:
-    """Prove a past compaction again, anyone's: the files it added hold the rows of the files it removed.
+    """Prove a past compaction again, by any engine: the files it added contain the same rows as the files it
+    removed.
 
-    Never changes anything; it reads both sides in full, deletes applied, while the removed files still exist. The exit code is
-    0 when proven, 1 when rows differ, 3 when it cannot be told because files are gone or cannot be read.
+    Never changes anything. It reads both sides completely, with deletes applied, so the removed files must
+    still exist. The exit code is 0 if the rows are equal, 1 if rows differ, and 3 if files are missing or
+    unreadable, so that nothing can be proven.
 
     Example: `lakewarden verify lake.db.events 5781947118336215154`
     """
@@ -53,8 +55,8 @@ def verify(
 
 
 NEXT = {
-    "differs": "keep the old snapshots: expire nothing on this table, and read it as it was before this snapshot",
-    "cannot-tell": "this says nothing against the rows; verify a compaction before its inputs expire",
+    "differs": "keep the old snapshots: stop expiry on this table, and read the snapshot before this one",
+    "cannot-tell": "this is no sign of wrong rows; verify a compaction before its input files expire",
 }
 
 
@@ -100,12 +102,12 @@ def _words(side: Side) -> str:
     files = f"{counted(side.files, 'file')}, {size(side.bytes)}"
     if side.rows is None or side.deleted is None:
         return f"{files}, not read"
-    deleted = f", {counted(side.deleted, 'deleted row')} left out" if side.deleted else ""
+    deleted = f", without {counted(side.deleted, 'deleted row')}" if side.deleted else ""
     return f"{files}, {counted(side.rows, 'row')}{deleted}"
 
 
 def _digests(done: Verification) -> str:
-    """Once where all agree, else each with whose it is."""
+    """The digest once if both sides and the stored one agree, otherwise each digest with its side."""
     found = {"removed": done.removed.digest, "added": done.added.digest}
     known = {name: digest for name, digest in found.items() if digest is not None}
     if len(known) == 2 and len(set(known.values())) == 1:
@@ -118,9 +120,9 @@ def _digests(done: Verification) -> str:
 def _stored(done: Verification) -> str:
     if done.stored_digest is None:
         proof = done.snapshot.summary.get("lineage.proof")
-        return "the commit stored none" + (f", it was proven by {proof} then" if proof else "")
+        return "the commit stored none" + (f", the run proved it by {proof}" if proof else "")
     words = {True: "agrees", False: "does not agree", None: "was not compared"}
-    return f"the one stored by the commit {words[done.stored_agrees]}"
+    return f"the digest stored by the commit {words[done.stored_agrees]}"
 
 
 def fsck(
@@ -131,7 +133,7 @@ def fsck(
         typer.Option(
             "--deep",
             metavar="",
-            help="Also decode every page of every Parquet file of the current snapshot, and count its rows.",
+            help="Also decode every page of every Parquet file of the current snapshot, and count the rows.",
         ),
     ] = False,
     adopt_folder: Annotated[
@@ -139,19 +141,21 @@ def fsck(
         typer.Option(
             "--adopt-folder",
             metavar="",
-            help="Instead, show the metadata files that stop sweep and purge; with --yes mark them for deletion.",
+            help="Instead of checking, show the foreign metadata files that block sweep and purge; with --yes, mark them for deletion.",
         ),
     ] = False,
     yes: Annotated[
-        bool, typer.Option("--yes", metavar="", help="With --adopt-folder: mark it for deletion.")
+        bool, typer.Option("--yes", metavar="", help="With --adopt-folder: mark the files for deletion.")
     ] = False,
     operator: Operator = None,
     as_json: JsonFlag = False,
 ) -> int:
-    """Check that everything the table names is there and whole: metadata, manifests, data files, deletes, statistics.
+    """Check a table for damage: missing or broken metadata, manifests, data files, delete files and
+    statistics.
 
-    Never changes anything, except with --adopt-folder --yes. It does not stop at the first error: it names each one and how to repair it. The exit code is 0 when
-    nothing is wrong, 3 when there is an error or a warning.
+    Never changes anything, except with --adopt-folder --yes. It does not stop at the first error: it lists
+    every error and how to repair it. The exit code is 0 if nothing is wrong, 3 if there is an error or a
+    warning.
 
     Example: `lakewarden fsck lake.db.events --deep`
     """
@@ -174,7 +178,7 @@ def fsck(
 
 
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "dim"}
-# So many of a finding's files are shown; `--json` has a hundred.
+# Files shown per finding; `--json` has up to 100.
 _SHOWN = 3
 
 
@@ -204,7 +208,7 @@ class FsckReport:
 
 @dataclass(frozen=True, slots=True)
 class AdoptReport(Plain):
-    """What is, or would be, claimed with a table's folder."""
+    """Foreign metadata files in the table's folder that were adopted, or that --yes would adopt."""
 
     claim: Claim
 
@@ -219,12 +223,12 @@ class AdoptReport(Plain):
     def _told(self) -> str:
         claim, files = self.claim, counted(len(self.claim.files), "metadata file")
         if not claim.files:
-            return "nothing to claim in the table's own metadata folders"
+            return "no foreign metadata in the table's own metadata folders"
         if claim.verdict is None:
-            return f"{files} can be adopted; nothing was changed. If no catalog uses these files, add --yes: it marks them for deletion"
+            return f"{files} can be adopted; nothing was changed. If no catalog uses these files, run it again with --yes to mark them for deletion"
         return (
-            f"{files} marked for deletion by {claim.operator}: sweep and purge work again; purge deletes the files after orphan_grace_hours. "
-            f"`lakewarden restore '{claim.table}' --run {claim.verdict}` takes it back"
+            f"{files} marked for deletion by {claim.operator}: sweep and purge are no longer blocked. Purge deletes the files after orphan_grace_hours. "
+            f"To undo this: `lakewarden restore '{claim.table}' --run {claim.verdict}`"
         )
 
 
@@ -244,7 +248,7 @@ def _told(finding: Finding) -> list[RenderableType]:
     rows += [("file" if place == 0 else "", path) for place, path in enumerate(shown)]
     more = finding.count - len(shown)
     if shown and more > 0:
-        rows.append(("", look.dim(f"… {number(more)} more; --json names a hundred")))
+        rows.append(("", look.dim(f"… {number(more)} more; --json lists up to 100")))
     rows.append(("repair", finding.repair))
     return [title, look.facts(rows, indent=4)]
 
@@ -253,7 +257,7 @@ def _looked_at(done: Checkup) -> str:
     looked = done.looked
     footers = f", {counted(looked.footers, 'data or delete file')} decoded" if done.deep else ""
     return (
-        f"  looked at {counted(looked.snapshots, 'snapshot')}, {counted(looked.manifests, 'manifest')}, "
+        f"  checked {counted(looked.snapshots, 'snapshot')}, {counted(looked.manifests, 'manifest')}, "
         f"{counted(looked.files, 'file')} they name{footers}, and {counted(looked.listed, 'file')} in the table's folders, "
         f"in {duration(done.seconds)}; nothing was changed"
     )

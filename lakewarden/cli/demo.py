@@ -1,4 +1,4 @@
-"""`lakewarden demo`: a messy sample lake, looked after before your eyes."""
+"""`lakewarden demo`: make a messy sample lake and compact it."""
 
 from __future__ import annotations
 
@@ -38,12 +38,13 @@ def register(app: typer.Typer) -> None:
 
 def demo(
     ctx: typer.Context,
-    folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Where the lake is made.")] = FOLDER,
+    folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Folder to make the lake in.")] = FOLDER,
     as_json: JsonFlag = False,
 ) -> int:
-    """Make a messy sample lake, compact it, and show before and after with proof; about a minute.
+    """Make a messy sample lake, compact it, and show before and after with proof.
 
-    Never touches anything outside its folder, and never overwrites a folder it did not make. The lake is kept.
+    Takes about a minute. Never touches anything outside its folder, and never overwrites a folder it did not
+    make. The lake is kept, so that you can try other commands on it.
 
     Example: `lakewarden demo`
     """
@@ -64,14 +65,14 @@ def _tell(lakewarden: Lakewarden, telemetry: Telemetry, screen: Screen, call: In
 
     table = telemetry.table
     _make_mess(telemetry, screen)
-    with screen.waiting("asking the messy table", log=True):
+    with screen.waiting("querying the messy table", log=True):
         before = _picture(lakewarden, telemetry)
     screen.say(_mess(before))
     screen.say(
         PlanReport(lakewarden.plan("compact", table), call.command("run", "compact", table)).render(80)
     )
     run = lakewarden.run("compact", table, trigger=current_trigger(), progress=screen.progress())
-    with screen.waiting("asking again, and checking", log=True):
+    with screen.waiting("querying again, and checking", log=True):
         after = _picture(lakewarden, telemetry)
         again = lakewarden.run("compact", table)
         proofs = _proofs(telemetry, before, after, run, again)
@@ -106,7 +107,7 @@ def _mess(before: Picture) -> str:
 
     small = average(before.bytes, before.files)
     return (
-        f"the mess: {counted(before.files, 'file')} of {small} for {number(before.rows)} rows; "
+        f"before: {counted(before.files, 'file')} of {small} for {number(before.rows)} rows; "
         f"a query over 2 of 6 days opens {number(before.query_files)} of them and takes {duration(before.query_seconds)}\n"
     )
 
@@ -117,7 +118,7 @@ def _proofs(telemetry: Telemetry, before: Picture, after: Picture, run: Run, aga
     old = telemetry.content(before.snapshot_id)
     same = (before.rows, before.checksum) == (after.rows, after.checksum)
     return (
-        Proof("it ran to its end", run.state is RunState.DONE, run.state),
+        Proof("the run finished", run.state is RunState.DONE, run.state),
         Proof("the rows are equal", same, f"{counted(after.rows, 'row')}, checksum {after.checksum[:16]}"),
         Proof(
             "old snapshots still read",
@@ -129,7 +130,7 @@ def _proofs(telemetry: Telemetry, before: Picture, after: Picture, run: Run, aga
 
 
 def _lineage(lakewarden: Lakewarden, table: str) -> dict[str, str]:
-    """What the newest commit says about itself, from the table alone."""
+    """The lineage of the newest commit, read from the table."""
     view = lakewarden.view(table)
     head = view.snapshot(view.current_snapshot_id or 0)
     return {} if head is None else dict(head.summary)
@@ -138,14 +139,15 @@ def _lineage(lakewarden: Lakewarden, table: str) -> dict[str, str]:
 def _commands(call: Invocation, table: str) -> tuple[tuple[str, str], ...]:
     program = _program()
     return (
-        (call.command("show", table, program=program), "the table's health, and what is due:"),
+        (call.command("show", table, program=program), "the table's health, and which jobs are due:"),
         (call.command("runs", program=program), "what was done, from the journal:"),
         (call.command("policy", table, program=program), "every setting, and where its value came from:"),
     )
 
 
 def _program() -> str:
-    """As it can be typed here: in a checkout it is in the environment's folder, which is not on the path."""
+    """The command as the user can type it: in a checkout it is in the virtual environment, which may not be
+    on PATH."""
     beside = Path(sys.executable).with_name("lakewarden")
     if shutil.which("lakewarden") or not beside.exists():
         return "lakewarden"
@@ -158,7 +160,7 @@ LINEAGE = ("writer.id", "writer.commit_hash", "lineage.operation", "lineage.run_
 
 @dataclass(frozen=True, slots=True)
 class Picture(Plain):
-    """The table at one moment, and what a query costs on it."""
+    """The table at one time, and what a query on it costs."""
 
     snapshot_id: int
     files: int
@@ -171,7 +173,7 @@ class Picture(Plain):
 
 @dataclass(frozen=True, slots=True)
 class Proof(Plain):
-    """One promise, and whether it held."""
+    """One promise, and whether it was kept."""
 
     name: str
     held: bool
@@ -213,11 +215,11 @@ class DemoReport:
             look.title("demo", self.table),
             look.lines(self._change(), ("left", "right", "right", "left"), ("", "before", "after", "")),
             look.dim(f"  compacted in {took}, {commits}: one per day, so writers of other days never wait"),
-            Text("\nwho did this, and why", style="bold"),
+            Text("\nlineage of the commit", style="bold"),
             look.facts([(key, self.lineage[key]) for key in LINEAGE if key in self.lineage]),
             Text("\nproof", style="bold"),
             look.lines([proof.line() for proof in self.proofs], look.left(3)),
-            Text("\ngo on by hand", style="bold"),
+            Text("\ntry it yourself", style="bold"),
             *(_next(command, why) for command, why in self.commands),
         )
 
@@ -233,7 +235,7 @@ class DemoReport:
 
 
 def _gain(old: float, new: float, better: str) -> Text:
-    """`3.8× faster`; nothing where it is not better."""
+    """`3.8× faster`; empty where the new value is not better."""
     return Text(f"{old / new:.1f}× {better}", style="green") if new and old > new else Text()
 
 

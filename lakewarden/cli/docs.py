@@ -1,9 +1,9 @@
-"""The parts of docs/ that are made from the code, so that they cannot drift: `python -m lakewarden.cli.docs [--check]`.
+"""Writes the parts of docs/ that are generated from the code: `python -m lakewarden.cli.docs [--check]`.
 
-A page marks such a part; everything else on it is written by hand and stays as it is:
+A page marks such a part. Everything else on the page is written by hand and is not changed:
 
     <!-- generated:policy-keys -->
-    … written anew each time …
+    ... replaced each time ...
     <!-- /generated -->
 """
 
@@ -31,7 +31,7 @@ _PART = re.compile(
     r"(?P<open><!-- generated:(?P<name>[a-z-]+) -->\n).*?(?P<close><!-- /generated -->)", re.DOTALL
 )
 
-# Which job a policy key belongs to, by how its name begins; the first that fits.
+# The job of a policy key, by the prefix of its name; the first match wins.
 JOBS_OF_KEYS = (
     *((prefix, str(job)) for job, facts in JOBS.items() for prefix in facts.key_prefixes),
     ("maintenance_", "the whole pass"),
@@ -42,32 +42,33 @@ JOBS_OF_KEYS = (
 EXIT_CODES = (
     (0, "done, or nothing to do"),
     (1, "something failed"),
-    (2, "the call or a setting is wrong, or a catalog or database does not answer; nothing was done"),
-    (3, "partial: some of it was done, the rest is named with its reason"),
+    (2, "usage: the call or a setting is wrong, or a catalog or database does not answer; nothing was done"),
+    (3, "partial: some of the work was done; the rest is listed with reasons"),
     (10, "no such table"),
-    (11, "busy: another run of this job has the table"),
+    (11, "busy: another run of this job is in progress on the table"),
     (12, "refused by a safety rule"),
-    (13, "lost the race: someone else changed the same files first; nothing changed"),
+    (13, "lost the race: another writer changed the same files first; nothing changed"),
     (14, "unknown: the catalog did not say whether the commit happened; nothing was removed"),
     (130, "interrupted"),
 )
 
 
 def fill(text: str, page: str) -> str:
-    """The page with every marked part written anew. A marker nobody knows is an error: it would stay empty."""
+    """The page with every marked part generated again. An unknown marker is an error: its part would stay
+    empty."""
 
     def part(found: re.Match[str]) -> str:
         make = PARTS.get(found["name"])
         if make is None:
             known = ", ".join(PARTS)
-            raise UsageError(reason=f"fill {found['name']!r} in {page}: known parts are {known}")
+            raise UsageError(reason=f"cannot fill {found['name']!r} in {page}: known parts are {known}")
         return f"{found['open']}{make().strip()}\n{found['close']}"
 
     return _PART.sub(part, text)
 
 
 def stale(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Pages that say something else than the code, with what they should say."""
+    """Pages whose generated parts differ from the code, each with its correct text."""
     for page in sorted(folder.rglob("*.md")):
         text = page.read_text("utf-8")
         wanted = fill(text, page.name)
@@ -101,7 +102,7 @@ _COLUMNS = ("key", "default", "allowed", "meaning", "a table property may say", 
 
 
 def policy_keys() -> str:
-    """One table per job, in the order of the keys."""
+    """One table per job, in the order of the policy keys."""
     acted_on = keys_in_use()
     parts = []
     for job in dict.fromkeys(job_of(key) for key in KEYS):
@@ -182,7 +183,7 @@ def global_options() -> str:
 
 
 def _command(name: str, command: Any) -> str:
-    """Usage, what it does and never does, its options, an example: as `--help` tells them."""
+    """Usage, description, options and example of a command, from its `--help`."""
     paragraphs = [" ".join(each.split()) for each in str(command.help).split("\n\n")]
     example = next((each for each in paragraphs if each.startswith("Example: ")), "")
     words = [each for each in paragraphs if not each.startswith("Example: ")]
@@ -242,7 +243,7 @@ def exit_codes() -> str:
 
 
 def error_classes() -> list[type[LakewardenError]]:
-    """Every error a user can meet, parents before children; last the one of the command line itself."""
+    """Every error a user can see, parents before children; last the one of the command line itself."""
     from lakewarden.cli.screen import Interrupted
 
     named = [kind for kind in _tree(LakewardenError) if kind.__module__ == LakewardenError.__module__]
@@ -308,7 +309,7 @@ def _call(node: ast.FunctionDef, owner: str) -> str:
 
 
 def values() -> str:
-    """The fields of the values the API hands out."""
+    """The fields of the values that the API returns."""
     shown = (
         ("model/run", "Run"),
         ("model/plan", "Plan"),
@@ -347,7 +348,8 @@ def _class(path: Path, name: str) -> ast.ClassDef:
 
 
 def signature(node: ast.FunctionDef, owner: str) -> str:
-    """As a caller writes it: without `self`, class methods and the constructor under the class's name."""
+    """The signature as a caller writes it: without `self`; class methods and the constructor under the
+    class's name."""
     decorators = {ast.unparse(each) for each in node.decorator_list}
     owner = "Lakewarden" if "classmethod" in decorators else owner
     name = owner if node.name == "__init__" else f"{owner}.{node.name}"
@@ -360,7 +362,7 @@ def signature(node: ast.FunctionDef, owner: str) -> str:
 
 
 def _broken(name: str, arguments: ast.arguments, result: str) -> str:
-    """One parameter a line."""
+    """The signature with one parameter per line."""
     split = re.split(r", (?=[a-z_]+:|\*)", ast.unparse(arguments))
     return f"{name}(\n" + "".join(f"    {each},\n" for each in split) + f"){result}"
 
@@ -426,8 +428,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="lakewarden.cli.docs", description="Write the generated parts of docs/."
     )
-    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 naming the stale pages")
-    parser.add_argument("--folder", type=Path, default=DOCS, help="where the pages are")
+    parser.add_argument(
+        "--check", action="store_true", help="change nothing; list stale pages and exit 1 if there are any"
+    )
+    parser.add_argument("--folder", type=Path, default=DOCS, help="folder of the pages")
     options = parser.parse_args(arguments)
     found = list(stale(options.folder))
     for page, wanted in found:

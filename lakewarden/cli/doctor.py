@@ -1,4 +1,4 @@
-"""`lakewarden doctor`: is everything there that a run needs?"""
+"""`lakewarden doctor`: check that everything a run needs is in place."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def register(app: typer.Typer) -> None:
 def doctor(ctx: typer.Context, as_json: JsonFlag = False) -> int:
     """Check that this machine and the configuration are ready: Java, jars, database, Spark, catalogs.
 
-    Never changes a table. Missing jars are fetched, as the first run would. Works without a configuration too.
+    Never changes a table. Missing jars are downloaded, as the first run would do. Works without a
+    configuration too.
 
     Example: `lakewarden doctor`
     """
@@ -56,7 +57,7 @@ def doctor(ctx: typer.Context, as_json: JsonFlag = False) -> int:
 
 @dataclass
 class Examination:
-    """The checks in order; each may use what an earlier one found."""
+    """The checks in order; each may use results of earlier ones."""
 
     call: Invocation
     config: Config | None = None
@@ -93,11 +94,14 @@ class Examination:
         except LakewardenError as error:
             self.failed.add(name)
             return Check(name, "fail", error.message, error.hint)
-        except Exception as error:  # whatever is broken, the doctor goes on and names it
+        except Exception as error:  # any error is reported as a failed check, and the other checks still run
             self.failed.add(name)
             first = (str(error).strip().splitlines() or [""])[0]
             return Check(
-                name, "fail", f"{type(error).__name__}: {first}", "run it with LAKEWARDEN_DEBUG=1 for more"
+                name,
+                "fail",
+                f"{type(error).__name__}: {first}",
+                "run it again with LAKEWARDEN_DEBUG=1 for the traceback",
             )
 
     def _python(self) -> str:
@@ -119,7 +123,7 @@ class Examination:
         path = self.call.config_file()
         if path is None:
             self.lakewarden = Lakewarden({}, spark=self.call.spark)
-            return "none here: only the machine is checked"
+            return "no configuration here: only the machine is checked"
         self.lakewarden = Lakewarden.open(path, spark=self.call.spark)
         self.config = self.lakewarden.config
         catalogs = ", ".join(self.config.catalogs) or "none"
@@ -135,7 +139,7 @@ class Examination:
         cache = default_cache(os.environ)
         missing = len(missing_from(pinned(groups), cache))
         found = ensure_jars(groups, cache)
-        return f"{len(found)} in {cache}" + (f", {missing} of them fetched now" if missing else "")
+        return f"{len(found)} in {cache}" + (f", {missing} of them downloaded now" if missing else "")
 
     def _state(self) -> str:
         from lakewarden.state.schema import HEAD
@@ -162,25 +166,25 @@ class Examination:
 
     def _opened(self) -> Lakewarden:
         if self.lakewarden is None:
-            raise LakewardenError(reason="there is no configuration to check it with", hint="")
+            raise LakewardenError(reason="no configuration to check", hint="")
         return self.lakewarden
 
 
 def _writers(catalog: CatalogConfig) -> Iterator[Check]:
-    """Nothing is wrong with such a catalog while one program writes; who has several must hear of it."""
+    """Warns that this catalog has no lock: with several writers, commits can be lost."""
     from lakewarden.tables.paimon.commit_lock import commit_risk
 
     risk = commit_risk(catalog.properties) if catalog.format == "paimon" else ""
     if risk:
         advice = (
-            "Lakewardens that share this state database wait for each other, other writers do not: have one at a time, "
-            "or a catalog with a lock (jdbc or hive with lock.enabled=true, rest)"
+            "Lakewarden processes that share this state database wait for each other, other writers do not: "
+            "use one writer at a time, or a catalog with a lock (jdbc or hive with lock.enabled=true, rest)"
         )
         yield Check(f"writers of {catalog.name}", "ok", risk, advice)
 
 
 def _proof(catalog: CatalogConfig) -> Iterator[Check]:
-    """What "no table names this file" rests on, as far as this catalog goes."""
+    """Whether the catalog lists every table. The proof that no table uses a file depends on it."""
 
     name = f"completeness of {catalog.name}"
     if not catalog.complete:
@@ -197,7 +201,7 @@ def _proof(catalog: CatalogConfig) -> Iterator[Check]:
     )
 
 
-# What a catalog of each type lists. Others hide what the principal may not see.
+# What a catalog of each type lists. Other types hide tables that the principal may not see.
 _LISTED = {
     "hadoop": "every folder of the warehouse can be listed",
     "filesystem": "every folder of the warehouse can be listed",
@@ -210,13 +214,13 @@ def _own_jars(jars: tuple[str, ...]) -> str:
     missing = [jar for jar in jars if ":" not in jar and not Path(jar).is_file()]
     if missing:
         raise LakewardenError(
-            reason=f"there is no {', '.join(missing)}", hint="put it there, or correct `jars` under [spark]"
+            reason=f"there is no {', '.join(missing)}", hint="copy it there, or correct `jars` under [spark]"
         )
     return f"{len(jars)} named by the configuration"
 
 
 def _try_writing(state: Any) -> None:
-    """A write that changes nothing, but needs the right to write."""
+    """A write that changes nothing, but needs write permission."""
     from sqlalchemy import delete, false
 
     from lakewarden.state.schema import seen_tables
@@ -230,7 +234,8 @@ _STYLES = {"ok": "bold green", "fail": "bold red", "skipped": "dim"}
 
 @dataclass(frozen=True, slots=True)
 class Check(Plain):
-    """`state` is ok, fail or skipped (something it needs failed); `found` is what was seen, `advice` what to do."""
+    """`state` is ok, fail or skipped (a check it needs failed); `found` is the result, `advice` the next
+    step."""
 
     name: str
     state: str

@@ -1,4 +1,4 @@
-"""`lakewarden health` and `lakewarden what-if`: how tables are, and what another policy would change."""
+"""`lakewarden health` and `lakewarden what-if`: the condition of tables, and the effect of another policy."""
 
 from __future__ import annotations
 
@@ -41,17 +41,19 @@ def register(app: typer.Typer) -> None:
 def health(
     ctx: typer.Context,
     table: Annotated[
-        str | None, typer.Argument(metavar="[TABLE]", help="One table; every table when not said.")
+        str | None, typer.Argument(metavar="[TABLE]", help="Only this table (default: every table).")
     ] = None,
     refresh: Annotated[
-        bool, typer.Option("--refresh", help="Look now, instead of telling what the worker saw last.")
+        bool,
+        typer.Option("--refresh", help="Read the tables now, instead of showing what the worker last saw."),
     ] = False,
     as_json: JsonFlag = False,
 ) -> int:
-    """Show how tables are: numbers, score, warnings and what most needs work, as the worker saw them last.
+    """Show the health of tables: numbers, score, warnings, and which table needs work most.
 
-    Never changes a table. Without --refresh no table is touched and Spark is not started; with it, only metadata is read and nothing
-    is listed. The exit code is 3 where a table has a warning.
+    Shows what the worker saw last. Never changes a table. Without --refresh no table is read and Spark is not
+    started. With --refresh only metadata is read; no files are listed. The exit code is 3 if a table has a
+    warning.
 
     Example: `lakewarden health lake.db.events`
     """
@@ -60,7 +62,7 @@ def health(
     with invocation(ctx).open(screen, spark=refresh) as lakewarden:
         sweep = None
         if refresh:
-            with screen.waiting(f"looking at {ref or 'every table'}"):
+            with screen.waiting(f"reading {ref or 'every table'}"):
                 sweep = lakewarden.health.look(None if ref is None else [ref])
         shown, warned = _fleet(lakewarden, sweep) if ref is None else _one(lakewarden, str(ref))
     screen.show(shown)
@@ -76,8 +78,8 @@ def _one(lakewarden: Lakewarden, table: str) -> tuple[Report, bool]:
     found = lakewarden.health.of(table)
     if found is None:
         raise UsageError(
-            reason=f"show the health of {table}: nobody has looked at it yet",
-            hint=f"look now with `lakewarden health {table} --refresh`, or start the worker",
+            reason=f"cannot show the health of {table}: its health was never recorded",
+            hint=f"read it now with `lakewarden health {table} --refresh`, or start the worker",
         )
     now, warnings = clock.now(), lakewarden.health.warnings(table)
     report = TableHealthReport(
@@ -96,13 +98,14 @@ def what_if(
     table: TableName,
     pairs: Settings = None,
     days: Annotated[
-        int, typer.Option("--days", metavar="N", min=1, max=3650, help="How far back to replay.")
+        int, typer.Option("--days", metavar="N", min=1, max=3650, help="Days to look back.")
     ] = 30,
     as_json: JsonFlag = False,
 ) -> int:
-    """Replay a policy on the table's own commits: snapshots kept, bytes rewritten a day and storage, beside the policy in force.
+    """Simulate another policy on the table's past commits, and compare it with the current policy.
 
-    Never changes anything, and touches no table: it works on what the worker saw and what the archive keeps.
+    Compares snapshots kept, bytes rewritten per day, and storage. Never changes anything and reads no table:
+    it uses what the worker has recorded and the archive of expired snapshots.
 
     Example: `lakewarden what-if lake.db.events --set snapshot_retention_hours=7d`
     """
@@ -110,8 +113,8 @@ def what_if(
     values = settings(pairs)
     if not values:
         raise UsageError(
-            reason=f"replay a policy on {ref}: it says nothing that differs",
-            hint="name what should be another way, as --set snapshot_retention_hours=7d",
+            reason=f"cannot simulate a policy on {ref}: it is the same as the current one",
+            hint="give at least one different value, for example --set snapshot_retention_hours=7d",
         )
     with invocation(ctx).open(screen, spark=False) as lakewarden:
         answer = lakewarden.health.what_if(ref, values, days)
@@ -125,7 +128,8 @@ _WIDTH = 40
 
 
 def sparkline(values: Sequence[float], width: int = _WIDTH) -> str:
-    """A line of bars from nothing to the largest value; of more values than fit, every stretch shows its largest."""
+    """Bars from zero to the largest value. If there are more values than bars, a bar shows the largest of its
+    values."""
     if not values:
         return ""
     step = max(1.0, len(values) / width)
@@ -137,7 +141,7 @@ def sparkline(values: Sequence[float], width: int = _WIDTH) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FleetHealth:
-    """Every table as it was last looked at; the one most in need first."""
+    """Every table as last seen, most urgent first."""
 
     tables: tuple[TableHealth, ...]
     warnings: tuple[Warned, ...]
@@ -150,7 +154,7 @@ class FleetHealth:
     def render(self, width: int) -> RenderableType:
         if not self.tables:
             return look.stack(
-                look.dim("no table was looked at yet: start the worker, or look now with"),
+                look.dim("no health recorded yet: start the worker, or read the tables now with"),
                 look.command("  lakewarden health --refresh"),
             )
         return look.stack(
@@ -185,7 +189,7 @@ class FleetHealth:
 
 @dataclass(frozen=True, slots=True)
 class TableHealthReport:
-    """One table: numbers, what its score is made of, what is wrong, what comes next."""
+    """One table: its numbers, how its score is computed, its warnings and the next jobs."""
 
     health: TableHealth
     score: Score
@@ -225,10 +229,10 @@ class TableHealthReport:
             ("data files", f"{number(numbers.files)}, {size(numbers.bytes)}, {average(numbers.bytes, numbers.files)} on average, {number(numbers.small_files)} small"),
             ("delete files", f"{number(numbers.delete_files)}, {percent(numbers.deleted_rows, numbers.records)} of rows deleted"),
             ("rows", number(numbers.records)),
-            ("snapshots", f"{number(numbers.snapshots)}, {number(numbers.overdue_snapshots)} free to expire"),
+            ("snapshots", f"{number(numbers.snapshots)}, {number(numbers.overdue_snapshots)} can expire"),
             ("manifests", f"{number(numbers.manifests)}, {size(numbers.manifest_bytes)}"),
-            ("trashed", f"{counted(numbers.trashed_files, 'file')}, {size(numbers.trashed_bytes)}; {number(numbers.due_trashed_files)} past their grace"),
-            ("holds", f"{number(numbers.holds)}, {size(numbers.held_bytes)} stay because of them"),
+            ("trashed", f"{counted(numbers.trashed_files, 'file')}, {size(numbers.trashed_bytes)}; {number(numbers.due_trashed_files)} past the grace period"),
+            ("holds", f"{number(numbers.holds)}, {size(numbers.held_bytes)} kept because of them"),
             ("growth", f"{numbers.added_files_per_day:,.1f} files and {size(numbers.added_bytes_per_day)} a day, {numbers.commits_per_day:,.1f} commits"),
             ("looked at", age(health.at, self.now)),
         ]  # fmt: skip
@@ -262,7 +266,9 @@ class WhatIfReport(Plain):
         return look.stack(
             look.title("what-if", found.table),
             look.lines(changes, look.left(3)) if changes else None,
-            look.dim(f"  {counted(found.commits, 'commit')} of the last {over}, replayed under both"),
+            look.dim(
+                f"  {counted(found.commits, 'commit')} of the last {over}, simulated under both policies"
+            ),
             Text(),
             look.lines(self._rows(), ("left", "right", "right"), ("", "now", "then")),
             Text(),
@@ -312,4 +318,4 @@ def _warnings(found: Sequence[Warned], now: datetime, *, named: bool) -> Rendera
 
 
 def _swept(sweep: Sweep) -> str:
-    return f"\nlooked at {counted(sweep.tables, 'table')} in {duration(sweep.seconds)}, {number(sweep.changed)} had changed"
+    return f"\nread {counted(sweep.tables, 'table')} in {duration(sweep.seconds)}, {number(sweep.changed)} changed since the last time"

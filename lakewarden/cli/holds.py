@@ -13,13 +13,16 @@ from lakewarden.cli.options import JsonFlag, TableName
 from lakewarden.cli.screen import Screen
 
 Snapshot = Annotated[
-    int | None, typer.Option("--snapshot", metavar="ID", help="Which one; the current, when not said.")
+    int | None, typer.Option("--snapshot", metavar="ID", help="Snapshot to keep (default: the current one).")
 ]
-Holder = Annotated[str, typer.Option("--holder", metavar="NAME", help="Who asks; shown to whoever it stops.")]
-Purpose = Annotated[str, typer.Option("--purpose", metavar="TEXT", help="What for.")]
+Holder = Annotated[
+    str,
+    typer.Option("--holder", metavar="NAME", help="Who needs it; shown wherever it blocks a job."),
+]
+Purpose = Annotated[str, typer.Option("--purpose", metavar="TEXT", help="What it is needed for.")]
 Ttl = Annotated[
     str | None,
-    typer.Option("--ttl", metavar="TIME", help="How long, as 30m, 2h, 7d; for ever, when not said."),
+    typer.Option("--ttl", metavar="TIME", help="How long, such as 30m, 2h, 7d (default: forever)."),
 ]
 
 
@@ -33,7 +36,7 @@ def register(app: typer.Typer) -> None:
 
 
 def holds(ctx: typer.Context, table: TableName, as_json: JsonFlag = False) -> int:
-    """Show what holds the table's snapshots and files, and how many bytes stay only because of each hold.
+    """Show what holds the table's snapshots and files, and how many bytes are kept only because of each hold.
 
     Never changes anything.
 
@@ -60,13 +63,14 @@ def pin(
     purpose: Purpose = "",
     ttl: Ttl = None,
     mirror: Annotated[
-        bool, typer.Option("--mirror", help="Make a tag of it too, for tools that know nothing of pins.")
+        bool, typer.Option("--mirror", help="Also create a tag, for tools that do not know pins.")
     ] = False,
     as_json: JsonFlag = False,
 ) -> int:
-    """Keep a snapshot readable, whatever the policy says, until the pin ends or is taken away.
+    """Keep a snapshot readable until the pin expires or is removed, whatever the policy says.
 
-    Never grants a pin too late: where the snapshot is gone or an expiry is taking it, it exits 12 and the snapshot must not be read.
+    Never pins a snapshot that is gone or about to expire: then it exits with 12, and the snapshot must not be
+    read.
 
     Example: `lakewarden pin lake.db.events --holder month-end --ttl 2h`
     """
@@ -81,12 +85,12 @@ def pin(
 
 def unpin(
     ctx: typer.Context,
-    pin_id: Annotated[str, typer.Argument(metavar="PIN", help="As `lakewarden pins` lists it.")],
+    pin_id: Annotated[str, typer.Argument(metavar="PIN", help="Id of the pin, from `lakewarden pins`.")],
     as_json: JsonFlag = False,
 ) -> int:
-    """Take a pin away, and the tag that mirrors it; its snapshot stays until it expires.
+    """Remove a pin, and the tag that mirrors it. The snapshot stays until it expires.
 
-    Never starts Spark, unless the pin has a mirror. Never removes a snapshot.
+    Never removes a snapshot. Starts Spark only if the pin has a mirror tag.
 
     Example: `lakewarden unpin 1f0c9a3e`
     """
@@ -104,7 +108,7 @@ def pins(
     table: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="Only this table's pins.")] = None,
     as_json: JsonFlag = False,
 ) -> int:
-    """List the pins, also those whose time is over: they hold nothing any more.
+    """List the pins, including expired pins, which hold nothing any more.
 
     Never starts Spark and never touches a table.
 
@@ -123,17 +127,19 @@ def pins(
 def tag(
     ctx: typer.Context,
     table: TableName,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What the tag is called.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the tag.")],
     snapshot: Snapshot = None,
     retain: Annotated[
-        str | None, typer.Option("--retain", metavar="TIME", help="How long from now, as 90d.")
+        str | None,
+        typer.Option("--retain", metavar="TIME", help="How long to keep it from now, such as 90d."),
     ] = None,
-    forever: Annotated[bool, typer.Option("--forever", help="Until it is taken away.")] = False,
+    forever: Annotated[bool, typer.Option("--forever", help="Keep it until it is removed.")] = False,
     as_json: JsonFlag = False,
 ) -> int:
-    """Give a snapshot a name in the table itself, which keeps it: for a time, or for ever.
+    """Create a tag on a snapshot in the table itself. The tag keeps the snapshot, for a limited time or
+    forever.
 
-    Never moves a tag that exists.
+    Never moves an existing tag.
 
     Example: `lakewarden tag lake.db.events audit-2026 --forever`
     """
@@ -151,12 +157,12 @@ def tag(
 def untag(
     ctx: typer.Context,
     table: TableName,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The tag to take away.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the tag to remove.")],
     as_json: JsonFlag = False,
 ) -> int:
-    """Take a tag away; its snapshot stays until it expires.
+    """Remove a tag. Its snapshot stays until it expires.
 
-    Never removes a snapshot, nor a branch.
+    Never removes a snapshot or a branch.
 
     Example: `lakewarden untag lake.db.events audit-2026`
     """

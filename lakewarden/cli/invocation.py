@@ -1,4 +1,4 @@
-"""One call of the program: which configuration it is about, and Lakewarden opened from it."""
+"""One call of the program: its configuration, and Lakewarden opened from it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import typer
 
 from lakewarden.errors import UsageError
 
-if TYPE_CHECKING:  # loaded when a command opens it: `--help` needs no database
+if TYPE_CHECKING:  # imported when a command opens it: `--help` needs no database
     from lakewarden.cli.screen import Screen
     from lakewarden.client import Lakewarden
 
@@ -22,7 +22,7 @@ DEFAULT_FILE = Path("lakewarden.toml")
 VARIABLE = "LAKEWARDEN_CONFIG"
 
 EXAMPLE = """\
-no configuration: write a lakewarden.toml here, or name one with --config or LAKEWARDEN_CONFIG. For example:
+write a lakewarden.toml here, or give one with --config or LAKEWARDEN_CONFIG. For example:
 
     [state]
     url = "sqlite:///lakewarden.db"
@@ -34,7 +34,7 @@ no configuration: write a lakewarden.toml here, or name one with --config or LAK
     [policy]
     rewrite_target_bytes = "128MiB"
 
-  or see it at work first, with nothing set up: `lakewarden demo`"""
+  or try it first without any set-up: `lakewarden demo`"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +43,21 @@ class Invocation:
     spark: Any = None
 
     def config_file(self) -> Path | None:
-        """The file that was named, else the one in this folder, else None."""
+        """The file given by --config or the environment, else ./lakewarden.toml, else None."""
         if self.config is not None:
             return self.config
         return DEFAULT_FILE if DEFAULT_FILE.is_file() else None
 
     @contextmanager
     def open(self, screen: Screen, *, spark: bool) -> Iterator[Lakewarden]:
-        """Lakewarden for the time of a command. `spark`: the command surely touches a table."""
+        """Lakewarden for the duration of a command. Pass `spark=True` if the command always touches a table."""
         from lakewarden.client import Lakewarden
 
         path = self.config_file()
         if path is None:
             raise UsageError(
-                reason="find the configuration: there is no lakewarden.toml in this folder", hint=EXAMPLE
+                reason="cannot find the configuration: there is no lakewarden.toml in this folder",
+                hint=EXAMPLE,
             )
         with Lakewarden.open(path, spark=self.spark) as lakewarden:
             if not spark:
@@ -67,7 +68,7 @@ class Invocation:
 
     @contextmanager
     def started(self, screen: Screen, lakewarden: Lakewarden) -> Iterator[None]:
-        """With its Spark session started."""
+        """Starts the Spark session of this Lakewarden."""
         with screen.waiting("starting Spark"):
             _ = lakewarden.lake
         with quiet_spark():
@@ -76,7 +77,7 @@ class Invocation:
     def command(
         self, *words: str, settings: Mapping[str, str] | None = None, program: str = "lakewarden"
     ) -> str:
-        """What to type for a command about the same configuration."""
+        """The command line to suggest for a command on the same configuration."""
         named = (
             ["--config", str(self.config)] if self.config is not None and VARIABLE not in os.environ else []
         )
@@ -86,7 +87,8 @@ class Invocation:
 
 @contextmanager
 def quiet_spark() -> Iterator[None]:
-    """pyspark logs a page of JSON about every query it rejects; the error that is raised tells it in a line."""
+    """Silences pyspark, which logs a page of JSON about every rejected query; the raised error has the same
+    information."""
     from pyspark.logger import PySparkLogger
 
     logger = PySparkLogger.getLogger("SQLQueryContextLogger")

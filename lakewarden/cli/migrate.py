@@ -1,4 +1,4 @@
-"""`lakewarden migrate`: bring the state database up to this version."""
+"""`lakewarden migrate`: upgrade the state database to this version."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rich.text import Text
 from lakewarden.cli.invocation import invocation
 from lakewarden.cli.options import JsonFlag
 from lakewarden.cli.screen import Screen
+from lakewarden.formatting import counted
 from lakewarden.model.plain import pick
 
 if TYPE_CHECKING:
@@ -26,15 +27,17 @@ def migrate(
     restored: Annotated[
         bool,
         typer.Option(
-            "--restored", help="The database was restored from a backup: start every grace again, from now."
+            "--restored",
+            help="The database was restored from a backup: start every grace period again, from now.",
         ),
     ] = False,
     as_json: JsonFlag = False,
 ) -> int:
-    """Bring the state database's schema up to this version.
+    """Upgrade the state database's schema to this version of Lakewarden.
 
-    Never loses what is stored and never touches a table. Without `--restored`, running it again changes nothing. With `--restored`,
-    the grace of every trashed file starts again, each time: use it only after a restore from a backup, on SQLite too.
+    Never loses stored data and never touches a table. Without `--restored`, running it again changes nothing.
+    With `--restored`, the grace period of every trashed file starts again, each time: use it only after a
+    restore from a backup, with SQLite too.
 
     Example: `lakewarden migrate`
     """
@@ -44,7 +47,7 @@ def migrate(
 
     screen = Screen(as_json)
     with invocation(ctx).open(screen, spark=False) as lakewarden:
-        # Not through `lakewarden.state`: opening an older PostgreSQL is refused until this has run.
+        # Not through `State.open`: it refuses an older PostgreSQL schema until this has run.
         done = upgrade(lakewarden.config.state.url)
         started = Generations(lakewarden.state).restored(clock.now()) if restored else None
     screen.show(MigrateReport(done, started))
@@ -54,7 +57,8 @@ def migrate(
 @dataclass(frozen=True, slots=True)
 class MigrateReport:
     done: Migrated
-    started_again: int | None = None  # verdicts whose grace started again, where that was asked for
+    # Deletion batches whose grace period started again; None without --restored.
+    started_again: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -65,9 +69,9 @@ class MigrateReport:
 
     def render(self, width: int) -> Text:
         done = self.done
-        told = f"{done.database}: schema {done.before or 'none'} → {done.after}"
+        text = f"{done.database}: schema {done.before or 'none'} → {done.after}"
         if done.before == done.after:
-            told = f"{done.database} has schema {done.after} already: nothing to do"
+            text = f"{done.database} already has schema {done.after}: nothing to do"
         if self.started_again is not None:
-            told += f"\nthe grace of every trashed file starts again now ({self.started_again:,} verdicts)"
-        return Text(told)
+            text += f"\nthe grace period of every trashed file starts again now ({counted(self.started_again, 'deletion batch')})"
+        return Text(text)

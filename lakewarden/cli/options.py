@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share, and what the shell completes for them."""
+"""Arguments and options that several commands share, and their shell completion."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TriggerType = Literal["manual", "schedule", "incident-response"]
 
 
 def complete_setting(incomplete: str) -> list[tuple[str, str]]:
-    """`KEY=` for every policy key; once a key with choices is typed, its values."""
+    """`KEY=` for every policy key; after the `=`, the values of a key that has choices."""
     from lakewarden.policy.keys import KEYS
 
     name, equals, _ = incomplete.partition("=")
@@ -31,45 +31,48 @@ def complete_key(incomplete: str) -> list[tuple[str, str]]:
     return [(key.name, key.sentence) for key in KEYS if key.name.startswith(incomplete)]
 
 
-AtSnapshot = Annotated[int | None, typer.Option("--snapshot", metavar="ID", help="That snapshot.")]
+AtSnapshot = Annotated[int | None, typer.Option("--snapshot", metavar="ID", help="Use this snapshot.")]
 AsOf = Annotated[
     str | None,
     typer.Option(
         "--as-of",
         metavar="TIME",
-        help="The table at that time: 2026-01-31T12:00 (UTC), or how long ago: 90d.",
+        help="Use the snapshot that was current at this time (UTC, such as 2026-01-31T12:00) or age (such as 90d).",
     ),
 ]
-AtTag = Annotated[str | None, typer.Option("--tag", metavar="NAME", help="What the tag names.")]
-JsonFlag = Annotated[bool, typer.Option("--json", metavar="", help="Print one JSON document instead.")]
+AtTag = Annotated[str | None, typer.Option("--tag", metavar="NAME", help="Use the snapshot of this tag.")]
+JsonFlag = Annotated[
+    bool, typer.Option("--json", metavar="", help="Print one JSON document instead of text.")
+]
 JobName = Annotated[Job, typer.Argument(metavar="JOB", help=f"One of: {', '.join(Job)}.", show_choices=False)]
 TableName = Annotated[
-    str, typer.Argument(metavar="TABLE", help="CATALOG.NAMESPACE.TABLE, as lake.db.events.")
+    str, typer.Argument(metavar="TABLE", help="CATALOG.NAMESPACE.TABLE, for example lake.db.events.")
 ]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="A policy key for this call only; may be repeated.",
+        help="Set a policy key for this call only; `lakewarden policy TABLE` lists the keys. May be repeated.",
         autocompletion=complete_setting,
     ),
 ]
 Branch = Annotated[
     str | None,
     typer.Option(
-        "--branch", metavar="NAME", help="The branch to work on; the same as --set rewrite_branch=NAME."
+        "--branch", metavar="NAME", help="Branch to work on; the same as --set rewrite_branch=NAME."
     ),
 ]
 Operator = Annotated[
-    str | None, typer.Option("--operator", metavar="NAME", help="Who asks for it; you, when not said.")
+    str | None,
+    typer.Option("--operator", metavar="NAME", help="Who requests it (default: the current user)."),
 ]
 Ticket = Annotated[
     str | None,
-    typer.Option("--ticket", metavar="ID", help="The ticket behind it; incident-response needs one."),
+    typer.Option("--ticket", metavar="ID", help="Ticket number; required for incident-response."),
 ]
 TriggerOption = Annotated[
-    TriggerType, typer.Option("--trigger", help="Why it runs; written into every commit it makes.")
+    TriggerType, typer.Option("--trigger", help="Why it runs; written into every commit.")
 ]
 
 
@@ -78,7 +81,7 @@ def table_ref(name: str) -> TableRef:
 
 
 def settings(pairs: Sequence[str] | None, branch: str | None = None) -> dict[str, str]:
-    """`k=v` pairs, checked before anything slow starts; of a repeated key the last one counts."""
+    """`KEY=VALUE` pairs, checked before anything slow starts. The last value of a repeated key wins."""
     from lakewarden.policy.origin import Layer, Origin
     from lakewarden.policy.resolve import read_layer
 
@@ -93,19 +96,20 @@ def _pair(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise UsageError(
-            reason=f"read --set {text!r}: it is not KEY=VALUE",
+            reason=f"cannot read --set {text!r}: it is not KEY=VALUE",
             hint="for example --set rewrite_target_bytes=256MiB",
         )
     return key.strip(), value
 
 
 def current_trigger() -> Trigger:
-    """A manual run of whoever sits here."""
+    """A manual run by the current user."""
     return trigger("manual", None, None)
 
 
 def trigger(kind: TriggerType, operator: str | None, ticket: str | None) -> Trigger:
-    """Checked before anything slow starts; a manual run is its user's unless it names someone else."""
+    """The trigger, checked before anything slow starts. A manual run belongs to the current user unless an
+    operator is given."""
     from lakewarden.lineage.summary import checked
     from lakewarden.services.trigger import current_user
 

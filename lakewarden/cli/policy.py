@@ -1,4 +1,4 @@
-"""`lakewarden policy`: what may be done to a table, and where each value came from."""
+"""`lakewarden policy`: show a table's policy with the origin of each value, or change it."""
 
 from __future__ import annotations
 
@@ -30,26 +30,27 @@ def policy(
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="Store a value; may be repeated.",
+            help="Store a value for the table. May be repeated.",
             autocompletion=complete_setting,
         ),
     ] = None,
     unset: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="KEY", help="Forget a stored value; may be repeated.", autocompletion=complete_key
+            metavar="KEY", help="Remove a stored value. May be repeated.", autocompletion=complete_key
         ),
     ] = None,
-    reset: Annotated[bool, typer.Option("--reset", help="Forget everything stored for the table.")] = False,
+    reset: Annotated[bool, typer.Option("--reset", help="Remove all values stored for the table.")] = False,
     refresh: Annotated[
-        bool, typer.Option("--refresh", help="Read the table's own properties anew (starts Spark).")
+        bool, typer.Option("--refresh", help="Read the table's own properties again (starts Spark).")
     ] = False,
     operator: Operator = None,
     as_json: JsonFlag = False,
 ) -> int:
-    """Show a table's policy with the origin of every value, or change what is stored for it.
+    """Show a table's policy with the origin of every value, or change the values stored for the table.
 
-    Never touches the table: its own `lakewarden.*` properties are read, as last seen, not written.
+    Never writes to the table: values are stored in the state database. The table's own `lakewarden.*`
+    properties are shown as last read.
 
     Example: `lakewarden policy lake.db.events --set rewrite_target_bytes=256MiB --unset rewrite_where`
     """
@@ -57,7 +58,9 @@ def policy(
     values, forgotten = _stored(sets), tuple(unset or ())
     both = sorted(set(values) & set(forgotten))
     if both:
-        raise UsageError(reason=f"set and unset {', '.join(both)} at once", hint="leave out one of the two")
+        raise UsageError(
+            reason=f"cannot set and unset {', '.join(both)} in one call", hint="leave out one of the two"
+        )
     with invocation(ctx).open(screen, spark=refresh) as lakewarden:
         changes = bool(values or forgotten or reset)
         report = (

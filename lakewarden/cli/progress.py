@@ -20,14 +20,14 @@ LINE_SECONDS = 5.0
 
 
 def progress_on(console: Console | None) -> Progress:
-    """For this console; None is nobody's."""
+    """The progress display for this console; None shows nothing."""
     if console is None:
         return Silent()
     return Bar(console) if console.is_terminal else Lines(console)
 
 
 class Bar:
-    """Bytes done of all, speed, time left. Gone when the work is over: the result says the rest."""
+    """Bytes done and total, speed, time left. Removed when the work ends."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -70,7 +70,7 @@ class Bar:
 
 
 class Lines:
-    """For logs: begin, a line every few seconds, end. Called from several threads."""
+    """For logs: a line at the start, every few seconds, and at the end. Safe to call from several threads."""
 
     def __init__(self, console: Console, every: float = LINE_SECONDS) -> None:
         self._console, self._every = console, every

@@ -1,4 +1,4 @@
-"""`lakewarden plan`, `lakewarden run` and `lakewarden maintain`: what would be done; do it now."""
+"""`lakewarden plan`, `lakewarden run` and `lakewarden maintain`: show what a job would do, or do it now."""
 
 from __future__ import annotations
 
@@ -44,9 +44,14 @@ def plan(
     branch: Branch = None,
     as_json: JsonFlag = False,
 ) -> int:
-    """Say what a job would do to a table now, and what it would leave alone and why.
+    """Show what a job would do to a table now, and what it would skip, with reasons.
 
     Never changes anything: not the table, not the journal.
+
+    The jobs: compact merges small files; compact-deletes applies delete files; rewrite-manifests rewrites
+    metadata; expire removes old snapshots; expire-partitions drops old partitions; handoff copies expiring
+    snapshots to a colder tier; sweep moves orphan files to the trash; purge deletes files in the trash whose
+    grace period is over; compact-history folds the lineage of expired snapshots.
 
     Example: `lakewarden plan compact lake.db.events --set rewrite_min_input_files=2`
     """
@@ -71,9 +76,10 @@ def run(
     trigger: TriggerOption = "manual",
     as_json: JsonFlag = False,
 ) -> int:
-    """Plan a job on a table and do it now, with every step in the journal.
+    """Plan a job on a table and run it now. Every step is journaled.
 
-    Never loses a row that the policy keeps, and never deletes a file that any snapshot names. Ctrl-C stops it cleanly.
+    Never loses a row that the policy keeps, and never deletes a file that any snapshot uses. Ctrl-C stops it
+    cleanly.
 
     Example: `lakewarden run compact lake.db.events --operator ana --ticket OPS-12`
     """
@@ -95,14 +101,16 @@ def maintain(
     ticket: Ticket = None,
     trigger: TriggerOption = "manual",
     no_wait: Annotated[
-        bool, typer.Option("--no-wait", help="File a request for the worker, and leave at once.")
+        bool, typer.Option("--no-wait", help="File a request for the worker, and return at once.")
     ] = False,
     as_json: JsonFlag = False,
 ) -> int:
-    """Do everything a table is due for, in order, as its policy says: by the worker where one leads, else here.
+    """Run every job that is due on a table, in order: through the worker if one is running, else in this
+    process.
 
-    Never does what the policy switches off, and never beside a scheduled pass of the table; ends at a run whose outcome is
-    unknown. A request stays filed when you stop waiting for it.
+    Never runs a job that the policy switches off, and never runs at the same time as a scheduled pass of the
+    table. It stops at a run whose outcome is unknown. A request to the worker stays filed if you stop waiting
+    for it.
 
     Example: `lakewarden maintain lake.db.events`
     """
@@ -136,7 +144,7 @@ def _by_the_worker(screen: Screen, lakewarden: Lakewarden, ref: TableRef, why: T
     try:
         ended = follow(lakewarden, filed, screen.progress())
     except KeyboardInterrupt:
-        hint = f"request {filed.id} stays filed, and the worker does it: see `lakewarden requests {ref}`"
+        hint = f"request {filed.id} stays filed, and the worker will run it: see `lakewarden requests {ref}`"
         raise Interrupted(hint=hint) from None
     failed = ended.state is RequestState.FAILED
     if failed and not ended.run_ids:
@@ -147,11 +155,12 @@ def _by_the_worker(screen: Screen, lakewarden: Lakewarden, ref: TableRef, why: T
 
 
 POLL_SECONDS = 0.5
-_LEASES = 3  # a standby takes over within one
+_LEASES = 3  # a standby takes over within this time
 
 
 def follow(lakewarden: Lakewarden, request: Request, progress: Progress) -> Request:
-    """Until it is done or failed; who leaves earlier leaves the request filed. NoWorker where nobody leads for too long."""
+    """Wait until the request is done or failed. If the caller stops waiting, the request stays filed. Raises
+    NoWorker if no worker leads for too long."""
     shown, led_at = _Shown(progress), clock.monotonic()
     patience = _LEASES * lakewarden.config.worker.lease_seconds
     while not request.ended:
@@ -203,7 +212,7 @@ class _Shown:
 def _waits(lakewarden: Lakewarden, request: Request) -> str:
     leader = lakewarden.schedule.leader()
     if leader is None or not leader.live:
-        return f"request {request.id} waits: no worker leads at the moment"
+        return f"request {request.id} waits: no worker is running"
     if request.claimed_at is None:
-        return f"request {request.id} is filed, {leader.holder} leads"
-    return f"request {request.id} is being done by {leader.holder}"
+        return f"request {request.id} is filed; the worker is {leader.holder}"
+    return f"request {request.id} is in progress on {leader.holder}"

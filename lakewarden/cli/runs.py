@@ -1,4 +1,4 @@
-"""`lakewarden runs` and `lakewarden run-show`: what was done, from the journal."""
+"""`lakewarden runs` and `lakewarden run-show`: past and current runs, from the journal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ def register(app: typer.Typer) -> None:
 def runs(
     ctx: typer.Context,
     table: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="Only this table's runs.")] = None,
-    limit: Annotated[int, typer.Option(min=1, metavar="N", help="At most this many, the newest first.")] = 20,
+    limit: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Show at most this many, newest first.")
+    ] = 20,
     as_json: JsonFlag = False,
 ) -> int:
     """List the newest runs: what they did, how they ended and why.
@@ -44,10 +46,10 @@ def runs(
 
 def run_show(
     ctx: typer.Context,
-    run_id: Annotated[str, typer.Argument(metavar="ID", help="As `lakewarden runs` lists it.")],
+    run_id: Annotated[str, typer.Argument(metavar="ID", help="Id of the run, from `lakewarden runs`.")],
     as_json: JsonFlag = False,
 ) -> int:
-    """Show one run with every step it journaled; --json has its plan, its policy and every path.
+    """Show one run with every journaled step. With --json also its plan, its policy and every path.
 
     Never starts Spark and never touches a table.
 

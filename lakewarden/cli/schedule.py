@@ -1,4 +1,4 @@
-"""`lakewarden schedule`, `requests`, `suspend`, `resume` and `cancel`: looking at the worker's plans, and changing them."""
+"""`lakewarden schedule`, `requests`, `suspend`, `resume` and `cancel`: see and change what the worker does."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def schedule(
     table: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="Only this table.")] = None,
     as_json: JsonFlag = False,
 ) -> int:
-    """List every table the worker looks after: who is due and in which order, and of the others why not and when.
+    """List the tables that the worker maintains: which are due, in which order, and when the others are due.
 
-    Never starts Spark and never touches a table.
+    Tables that are not started now are shown with the reason. Never starts Spark and never touches a table.
 
     Example: `lakewarden schedule lake.db.events`
     """
@@ -59,7 +59,7 @@ def schedule(
         decision, leader = outlook(lakewarden, clock.now()), lakewarden.schedule.leader()
     if ref is not None:
         if decision.of(str(ref)) is None:
-            raise NoSuchTable(table=ref, reason="no worker has found a table of that name to look after")
+            raise NoSuchTable(table=ref, reason="no worker maintains a table of that name")
         decision = decision.only(str(ref))
     screen.show(ScheduleReport(decision, leader))
     return 0
@@ -70,10 +70,12 @@ def requests(
     table: Annotated[
         str | None, typer.Argument(metavar="[TABLE]", help="Only requests for this table.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, metavar="N", help="At most this many, the newest first.")] = 20,
+    limit: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Show at most this many, newest first.")
+    ] = 20,
     as_json: JsonFlag = False,
 ) -> int:
-    """List passes that somebody asked the worker for, and what became of them.
+    """List the passes that were requested from the worker, and how they ended.
 
     Never starts Spark and never touches a table.
 
@@ -92,13 +94,15 @@ def requests(
 def suspend(
     ctx: typer.Context,
     table: TableName,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; shown to whoever wonders.")],
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="Why; shown wherever the table is listed.")
+    ],
     operator: Operator = None,
     as_json: JsonFlag = False,
 ) -> int:
-    """Leave a table out of the schedule until somebody resumes it.
+    """Remove a table from the schedule until it is resumed.
 
-    Never stops a run that is under way (see `cancel`), and never keeps anybody from `run` and `maintain` by hand.
+    Never stops a run that is in progress (see `cancel`), and never blocks a manual `run` or `maintain`.
 
     Example: `lakewarden suspend lake.db.events --reason "backfill until Friday"`
     """
@@ -112,9 +116,9 @@ def suspend(
 
 
 def resume(ctx: typer.Context, table: TableName, as_json: JsonFlag = False) -> int:
-    """Take a suspended table back into the schedule, its failures forgotten.
+    """Put a suspended table back into the schedule and reset its failure count.
 
-    Never runs anything itself: what the table owes is due at once.
+    Never runs anything itself: the worker starts the table's due jobs soon after.
 
     Example: `lakewarden resume lake.db.events`
     """
@@ -127,11 +131,11 @@ def resume(ctx: typer.Context, table: TableName, as_json: JsonFlag = False) -> i
 
 def cancel(
     ctx: typer.Context,
-    run_id: Annotated[str, typer.Argument(metavar="ID", help="As `lakewarden runs` lists it.")],
+    run_id: Annotated[str, typer.Argument(metavar="ID", help="Id of the run, from `lakewarden runs`.")],
     operator: Operator = None,
     as_json: JsonFlag = False,
 ) -> int:
-    """Ask whoever drives a run to stop it cleanly, wherever that is; it ends as `interrupted` within seconds.
+    """Stop a run cleanly, on whichever host it runs. It ends as `interrupted` within seconds.
 
     Never undoes what the run has committed, and never stops a commit that has begun.
 
@@ -151,7 +155,8 @@ _STYLES = {"due": "bold green", "at-work": "cyan", "suspended": "bold red", "bac
 
 @dataclass(frozen=True, slots=True)
 class ScheduleReport(Plain):
-    """Who leads, who is due in which order, and of everybody else why not and when."""
+    """The leading worker, the due tables in order, and for all other tables when they are due and why not
+    now."""
 
     decision: Decision
     leader: Lease | None
@@ -164,7 +169,7 @@ class ScheduleReport(Plain):
             _waiting(each, decision.at) for each in decision.waiting
         ]
         if not rows:
-            return look.stack(leading(self.leader), look.dim("no worker has found any table yet"))
+            return look.stack(leading(self.leader), look.dim("no worker maintains any table yet"))
         headings = ("table", "state", "when", "debt", "jobs", "why")
         table = look.lines(rows, look.left(len(headings)), headings, indent=0, wraps=(4, 5))
         return look.stack(leading(self.leader), table)
@@ -172,14 +177,16 @@ class ScheduleReport(Plain):
 
 def leading(leader: Lease | None) -> Text:
     if leader is None:
-        return look.dim("no worker has ever led here; start one with `lakewarden worker`")
+        return look.dim("no worker has ever run here; start one with `lakewarden worker`")
     if not leader.live:
-        return Text(f"no worker leads; the last was {leader.holder}, term {leader.term}", style="bold yellow")
+        return Text(
+            f"no worker is running; the last one was {leader.holder}, term {leader.term}", style="bold yellow"
+        )
     return look.dim(f"{leader.holder} leads, term {leader.term}")
 
 
 def _due(each: Due) -> tuple[str | Text, ...]:
-    left = "".join(f"; left out {told}" for told in each.left_out)
+    left = "".join(f"; excluded: {pattern}" for pattern in each.left_out)
     state = Text("due", style=_STYLES["due"])
     return each.table, state, "now", f"{each.debt:.0f}", ", ".join(each.jobs), each.reason + left
 
@@ -187,7 +194,7 @@ def _due(each: Due) -> tuple[str | Text, ...]:
 def _waiting(each: Waiting, now: datetime) -> tuple[str | Text, ...]:
     state = Text(str(each.why), style=_STYLES.get(each.why, "dim"))
     when = "–" if each.next_at is None else f"in {duration(max(0.0, (each.next_at - now).total_seconds()))}"
-    # A whole pass is what the reason says; its eight jobs in every line would say nothing more.
+    # For a whole pass the reason says enough; listing its eight jobs on every line would add nothing.
     jobs = "" if each.whole else ", ".join(each.jobs)
     return each.table, state, when, f"{each.debt:.0f}", jobs, each.reason
 
@@ -227,7 +234,7 @@ class RequestsReport(Plain):
 
 @dataclass(frozen=True, slots=True)
 class RequestReport:
-    """One that was filed; `leader` is who will do it, if anybody leads."""
+    """A request that was filed; `leader` is the worker that will run it, None if no worker leads."""
 
     request: Request
     leader: Lease | None
@@ -254,7 +261,8 @@ def _what_came(each: Request) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SuspensionReport:
-    """A table that was suspended, or resumed: then `suspension` is None, and `was` tells whether it had been."""
+    """A table that was suspended or resumed. After a resume `suspension` is None, and `was` says whether it
+    was suspended before."""
 
     table: str
     suspension: Suspension | None
@@ -273,7 +281,7 @@ class SuspensionReport:
 
     def render(self, width: int) -> RenderableType:
         if self.suspension is not None:
-            back = f"back with `lakewarden resume {self.table}`"
+            back = f"resume it with `lakewarden resume {self.table}`"
             return Text(f"{self.table} is suspended: {self.suspension.reason}; {back}")
         said = "is back in the schedule" if self.was else "was not suspended"
         return Text(f"{self.table} {said}")
@@ -281,7 +289,7 @@ class SuspensionReport:
 
 @dataclass(frozen=True, slots=True)
 class CancelReport(Plain):
-    """A run whose driver has been asked to stop it."""
+    """A run that was asked to stop."""
 
     run: Run
     by: str

@@ -1,4 +1,5 @@
-"""Where words go: reports to standard output, errors and progress to standard error, with `--json` one document and nothing else."""
+"""Output: reports to standard output, errors and progress to standard error. With `--json` only one JSON
+document."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from lakewarden.model.progress import Progress
     from lakewarden.report.interface import Report
 
-# Into a file or a pipe a line is not cut at the width of a terminal that is not there.
+# Output to a file or a pipe has no terminal width; lines are cut at this width instead.
 _PIPE_WIDTH = 200
 
 
@@ -27,7 +28,7 @@ class Interrupted(LakewardenError):
     """interrupted"""
 
     exit_code = 130
-    hint = "nothing is half done: what a run had committed stands, the rest is removed or settled by the next run; see `lakewarden runs`"
+    hint = "no table is left half changed: commits already made stay, and the next run cleans up the rest; see `lakewarden runs`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +43,15 @@ class Screen:
             output.print(report.render(output.width))
 
     def say(self, words: RenderableType) -> None:
-        """A part of a longer story; silent with `--json`."""
+        """Print a part of a longer report. Silent with `--json`."""
         if not self.as_json:
             console().print(words)
 
     def nothing_of(self, table: object) -> None:
-        """Beside an empty list of a table that nobody ever read: the name may be mistyped. Silent with `--json`."""
+        """Warn next to an empty list that the table was never read: its name may be mistyped. Silent with
+        `--json`."""
         if not self.as_json:
-            words = f"nobody has read a table {table} yet; see `lakewarden tables` for those that there are"
+            words = f"table {table} is not known here; see `lakewarden tables` for the tables of the configured catalogs"
             console(stderr=True).print(Text(words, style="yellow"), soft_wrap=True)
 
     def error(self, error: LakewardenError) -> None:
@@ -63,7 +65,7 @@ class Screen:
 
     @contextmanager
     def waiting(self, what: str, *, log: bool = False) -> Iterator[None]:
-        """Says on a terminal what the time is spent on; elsewhere only what is worth a line in a log."""
+        """Show on a terminal what the program waits for; elsewhere print a line only if `log` is set."""
         output = console(stderr=True)
         if not self.as_json and output.is_terminal:
             with output.status(Text(what, style="dim")):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lakewarden.gateway.server import Listening as GatewayListening
 
 
-# Between two questions to Spark whether it answers.
+# Seconds between two checks that Spark answers.
 _WATCH_SECONDS = 2.0
 
 
@@ -34,17 +34,24 @@ def register(app: typer.Typer) -> None:
 def console(
     ctx: typer.Context,
     host: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Where to listen; as [console] says, when not said.")
+        str | None, typer.Option(metavar="ADDRESS", help="Address to listen on (default: [console] host).")
     ] = None,
     port: Annotated[
-        int | None, typer.Option(metavar="PORT", min=0, max=65535, help="As [console] says; 0: a free one.")
+        int | None,
+        typer.Option(
+            metavar="PORT",
+            min=0,
+            max=65535,
+            help="Port to listen on (default: [console] port); 0 picks a free port.",
+        ),
     ] = None,
     as_json: JsonFlag = False,
 ) -> int:
-    """Serve the console and the REST API, as the worker does too unless [worker] console says otherwise.
+    """Serve the console and the REST API.
 
-    Never starts Spark before something asks for a table itself, and never works on a table. Without tokens it listens on the
-    loopback only. Runs until it is stopped.
+    The worker serves them too, unless [worker] console is false. Never runs a job. Spark starts only when a
+    request needs to read a table. Without tokens it listens on the loopback address only. Runs until it is
+    stopped.
 
     Example: `lakewarden console --port 8480`
     """
@@ -57,9 +64,9 @@ def console(
         screen.show(ConsoleReport(listening.to_dict()))
         sys.stdout.flush()  # a script that waits for it reads a pipe
 
-    # Ctrl-C is how it is meant to end, once what was asked has been answered.
+    # Ctrl-C is the normal end, after open requests are answered.
     with invocation(ctx).open(screen, spark=False) as lakewarden, suppress(KeyboardInterrupt):
-        # Nobody else drives anything in this process, so a Spark that died may be replaced; beside a worker, that one is asked.
+        # No job runs in this process, so a dead Spark session may be replaced here; inside a worker, the worker decides.
         session = Session(lakewarden)
         server = ConsoleServer(lakewarden, host=host, port=port, revive=session.revive)
         with clock.repeating(session.watch, _WATCH_SECONDS, "lakewarden-spark-watch"):
@@ -69,38 +76,39 @@ def console(
 
 @dataclass(frozen=True, slots=True)
 class ConsoleReport(Plain):
-    """`listening` has `address`, `docs`, `metrics`, `health`, and `tokens`: whether it asks for them."""
+    """`listening` has `address`, `docs`, `metrics`, `health`, and `tokens`: whether the server requires a
+    token."""
 
     listening: Mapping[str, Any]
 
     JSON_KEYS = "**listening"
 
     def render(self, width: int) -> Text:
-        told = self.listening
+        listening = self.listening
         who = (
-            "a token of [console] is asked for"
-            if told["tokens"]
-            else "no token is asked for: only this machine reaches it"
+            "a token of [console] is required"
+            if listening["tokens"]
+            else "no token is required: only this machine can reach it"
         )
-        return Text(
-            f"listening on {told['address']}, where {who}\n  the REST API is described at {told['docs']}"
-        )
+        return Text(f"listening on {listening['address']}, where {who}\n  REST API: {listening['docs']}")
 
 
 def gateway(
     ctx: typer.Context,
     host: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Where to listen; as [gateway] says, when not said.")
+        str | None, typer.Option(metavar="ADDRESS", help="Address to listen on (default: [gateway] host).")
     ] = None,
     port: Annotated[
-        int | None, typer.Option(metavar="PORT", min=1, max=65535, help="As [gateway] says, when not said.")
+        int | None,
+        typer.Option(metavar="PORT", min=1, max=65535, help="Port to listen on (default: [gateway] port)."),
     ] = None,
     as_json: JsonFlag = False,
 ) -> int:
-    """Serve an Iceberg REST catalog that forwards to the one behind it, and turns away commits that break a table's rules.
+    """Serve an Iceberg REST catalog that forwards to the real catalog and rejects commits that break a
+    table's rules.
 
-    Never starts Spark, never sends a commit twice, and never tells a commit as failed whose outcome is not known. Runs until it
-    is stopped; several may run side by side.
+    Never starts Spark, never sends a commit twice, and never reports a commit as failed if its outcome is
+    unknown. Runs until it is stopped. Several gateways may run at the same time.
 
     Example: `lakewarden gateway --port 8181`
     """
@@ -112,7 +120,7 @@ def gateway(
         screen.show(GatewayReport(listening))
         sys.stdout.flush()  # a script that waits for it reads a pipe
 
-    # Ctrl-C is how it is meant to end, once what was forwarded has been answered.
+    # Ctrl-C is the normal end, after forwarded requests are answered.
     with invocation(ctx).open(screen, spark=False) as lakewarden, suppress(KeyboardInterrupt):
         serve(lakewarden.config, lakewarden.state, host, port, ready)
     return 0
@@ -123,18 +131,18 @@ class GatewayReport:
     listening: GatewayListening
 
     def to_dict(self) -> dict[str, Any]:
-        told = self.listening
+        listening = self.listening
         return {
-            "address": told.address,
-            "catalog": told.catalog,
-            "upstream": told.upstream,
-            "metrics": f"{told.address}/metrics",
-            "health": f"{told.address}/health",
+            "address": listening.address,
+            "catalog": listening.catalog,
+            "upstream": listening.upstream,
+            "metrics": f"{listening.address}/metrics",
+            "health": f"{listening.address}/health",
         }
 
     def render(self, width: int) -> Text:
-        told = self.listening
+        listening = self.listening
         return Text(
-            f"listening on {told.address} for catalog {told.catalog}, which is at {told.upstream}\n"
-            f"  clients take {told.address} as the catalog's uri; counts are at {told.address}/metrics"
+            f"listening on {listening.address} for catalog {listening.catalog}, forwarding to {listening.upstream}\n"
+            f"  set {listening.address} as the catalog uri of clients; metrics are at {listening.address}/metrics"
         )

@@ -1,4 +1,4 @@
-"""`lakewarden heartbeat` and `stage begin|adopt|fail`: what keeps files that no snapshot names yet."""
+"""`lakewarden heartbeat` and `stage begin|adopt|fail`: protect files that no snapshot uses yet."""
 
 from __future__ import annotations
 
@@ -14,19 +14,23 @@ from lakewarden.cli.options import JsonFlag, Operator, TableName
 from lakewarden.cli.screen import Screen
 from lakewarden.errors import UsageError
 
-LoadId = Annotated[str, typer.Argument(metavar="LOAD", help="As `lakewarden stage begin` printed it.")]
+LoadId = Annotated[
+    str, typer.Argument(metavar="LOAD", help="Id of the load, printed by `lakewarden stage begin`.")
+]
 Paths = Annotated[
-    list[str] | None, typer.Option("--path", metavar="PATH", help="A file, in full; may be repeated.")
+    list[str] | None, typer.Option("--path", metavar="PATH", help="Full path of a file. May be repeated.")
 ]
 Prefixes = Annotated[
     list[str] | None,
-    typer.Option("--prefix", metavar="PREFIX", help="How paths begin, as s3://b/in/; may be repeated."),
+    typer.Option(
+        "--prefix", metavar="PREFIX", help="Prefix of file paths, such as s3://b/in/. May be repeated."
+    ),
 ]
 
 _stage = typer.Typer(
-    help="""Bring files that another program wrote into a table, whole or not at all: begin, adopt or fail.
+    help="""Add files that another program wrote to a table, all or none: begin, adopt or fail.
 
-Never copies a file and never deletes one. Each of the three has its own help, and --json.
+Never copies a file and never deletes one. Each subcommand has its own --help and --json.
 
 Example: `lakewarden stage begin lake.db.events --holder backfill --prefix s3://lake/db/events/data/in/`
 """,
@@ -43,18 +47,18 @@ def register(app: typer.Typer) -> None:
 def heartbeat(
     ctx: typer.Context,
     table: TableName,
-    writer: Annotated[str, typer.Option("--writer", metavar="NAME", help="Which writer is at the table.")],
+    writer: Annotated[str, typer.Option("--writer", metavar="NAME", help="Name of the writer.")],
     prefixes: Prefixes = None,
     ttl: Annotated[
-        str, typer.Option("--ttl", metavar="TIME", help="How long it counts without another beat.")
+        str, typer.Option("--ttl", metavar="TIME", help="How long it stays active without another heartbeat.")
     ] = "10m",
-    stop: Annotated[bool, typer.Option("--stop", help="The writer is done.")] = False,
+    stop: Annotated[bool, typer.Option("--stop", help="The writer has finished.")] = False,
     as_json: JsonFlag = False,
 ) -> int:
-    """Say that a writer is at the table, so that a sweep leaves it the files no snapshot names yet.
+    """Say that a writer is active, so that a sweep keeps its files that no snapshot uses yet.
 
-    Without --prefix it may be writing anywhere: every file since it started is left alone. Never starts Spark and never
-    touches a table.
+    Without --prefix the writer may write anywhere in the table: every file since its start is kept. Never
+    starts Spark and never touches a table.
 
     Example: `lakewarden heartbeat lake.db.events --writer etl-7 --prefix s3://lake/db/events/data/day=12/`
     """
@@ -66,8 +70,8 @@ def heartbeat(
             lakewarden.holds.heartbeat(ref, writer, prefixes=prefixes or (), ttl=ttl)
         elif not lakewarden.holds.stop_heartbeat(ref, writer):
             raise UsageError(
-                reason=f"stop writer {writer!r} of {ref}: it is not known",
-                hint=f"see `lakewarden holds {ref}` for those that are",
+                reason=f"cannot stop writer {writer!r} of {ref}: there is no such writer",
+                hint=f"see `lakewarden holds {ref}` for the known writers",
             )
         found = lakewarden.holds.heartbeats(ref)
     screen.show(HeartbeatsReport(str(ref), found, clock.now()))
@@ -85,7 +89,7 @@ def begin(
     ttl: Ttl = None,
     as_json: JsonFlag = False,
 ) -> int:
-    """Hold files before they are written, until they are adopted or the load fails.
+    """Hold files before they are written, until the load is adopted or fails.
 
     Never starts Spark and never touches a table.
 
@@ -110,10 +114,11 @@ def adopt(
     operator: Operator = None,
     as_json: JsonFlag = False,
 ) -> int:
-    """Make a load's Parquet files part of its table, all in one snapshot; partitions are read from their footers.
+    """Add a load's Parquet files to its table, all in one snapshot. Partition values are read from the
+    footers.
 
-    Never adopts some of them: one file that is missing, unreadable, of several partitions or live already stops it before
-    anything is committed. Never adopts twice.
+    Never adds only some of them: if one file is missing, unreadable, spans several partitions or is already
+    in the table, nothing is committed. Never adds a load twice.
 
     Example: `lakewarden stage adopt load-1f0c9a3e --path s3://lake/in/2.parquet`
     """
@@ -128,9 +133,11 @@ def adopt(
 
 @_stage.command("fail")
 def fail(ctx: typer.Context, load: LoadId, as_json: JsonFlag = False) -> int:
-    """Give a load up: its registered files are in the trash, and deleted by a purge after `orphan_grace_hours`.
+    """Give up a load. Its registered files go to the trash, and a purge deletes them after
+    `orphan_grace_hours`.
 
-    Never deletes a file itself, never trashes what was not registered by its path, and never what is part of the table.
+    Never deletes a file itself, never trashes files that were not registered by path, and never files that
+    are part of the table.
 
     Example: `lakewarden stage fail load-1f0c9a3e`
     """

@@ -1,4 +1,4 @@
-"""`lakewarden tables` and `lakewarden show`: what is looked after, how it is, what it is due for."""
+"""`lakewarden tables` and `lakewarden show`: the tables, their numbers, and what each job would do."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def register(app: typer.Typer) -> None:
 def tables(ctx: typer.Context, as_json: JsonFlag = False) -> int:
     """List every table of the configured catalogs, with its numbers.
 
-    Never changes a table. One that cannot be read shows why in its line, and the exit code is 3 (1 when none can be).
+    Never changes a table. A table that cannot be read is listed with its error, and the exit code is 3 (1 if
+    no table can be read).
 
     Example: `lakewarden tables`
     """
@@ -60,15 +61,15 @@ def _row(lakewarden: Lakewarden, table: TableRef) -> TableRow:
 
     try:
         return TableRow.of(lakewarden.health.counted(lakewarden.view(table)))
-    except Exception as error:  # whatever is wrong with one table, the others are still listed
+    except Exception as error:  # any error of one table is shown on its line; the others are still listed
         return TableRow(str(table), error=(str(error).splitlines() or [type(error).__name__])[0])
 
 
 def show(ctx: typer.Context, table: TableName, as_json: JsonFlag = False) -> int:
-    """Show one table: its files, snapshots and newest commits, and what each job but sweep, which
-    would list it, would do now.
+    """Show one table: its files, snapshots, newest commits, and what each job would do now.
 
-    Never changes it.
+    Never changes it. Sweep is left out, because it would list the whole table: use `lakewarden plan sweep`
+    for that.
 
     Example: `lakewarden show lake.db.events`
     """

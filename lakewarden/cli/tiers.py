@@ -1,4 +1,5 @@
-"""`lakewarden where`, `recall` and `cost`: where the past of a table is, how to make it readable, what its tiers cost."""
+"""`lakewarden where`, `recall` and `cost`: where old snapshots are, how to make them readable, what the tiers
+cost."""
 
 from __future__ import annotations
 
@@ -36,9 +37,9 @@ def where(
     tag: AtTag = None,
     as_json: JsonFlag = False,
 ) -> int:
-    """Say where a moment of a table's past can be read, the table itself or its colder tier, and the query to run.
+    """Show where a snapshot can be read, the table itself or its colder tier, and the query to run.
 
-    Never changes anything. The exit code is 1 where nobody has it any more.
+    Never changes anything. The exit code is 1 if neither has the snapshot any more.
 
     Example: `lakewarden where lake.db.events --as-of 2026-01-31T12:00`
     """
@@ -47,7 +48,7 @@ def where(
     from lakewarden.report.where import WhereReport
 
     screen, ref = Screen(as_json), table_ref(table)
-    Asked(snapshot, moment(as_of, "as-of"), tag)  # what is asked wrongly is told before Spark starts
+    Asked(snapshot, moment(as_of, "as-of"), tag)  # a wrong argument is reported before Spark starts
     with invocation(ctx).open(screen, spark=True) as lakewarden:
         found = lakewarden.tiers.where(ref, snapshot_id=snapshot, as_of=as_of, tag=tag)
     screen.show(WhereReport(str(ref), found))
@@ -60,17 +61,19 @@ def recall(
     snapshot: AtSnapshot = None,
     as_of: AsOf = None,
     tag: AtTag = None,
-    days: Annotated[int, typer.Option("--days", metavar="N", help="For how many days.")] = 7,
+    days: Annotated[int, typer.Option("--days", metavar="N", help="Days to keep the files readable.")] = 7,
     bulk: Annotated[
-        bool, typer.Option("--bulk", help="Slower, up to two days, and cheaper as a rule.")
+        bool,
+        typer.Option("--bulk", help="Use the archive's bulk retrieval: up to two days, usually cheaper."),
     ] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Come back when all of it can be read.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until all files can be read.")] = False,
     as_json: JsonFlag = False,
 ) -> int:
-    """Make a snapshot of the colder tier readable whose files lie in an archive, for some days, and say when it is.
+    """Make a snapshot readable whose files are in an archive of the colder tier, and show when it is ready.
 
-    Never moves or changes a file: the archive lends a copy of each. What is on its way already is not asked for again. The exit
-    code is 0 when it can be read now, 3 when it has to be waited for, 1 where nobody has it any more.
+    It stays readable for some days (--days). Never moves or changes a file: the archive provides a temporary
+    copy of each. Files that are already requested are not requested again. The exit code is 0 if it can be
+    read now, 3 if you have to wait, 1 if the snapshot is gone.
 
     Example: `lakewarden recall lake.db.events --as-of 2024-01-31T12:00 --days 3 --wait`
     """
@@ -80,7 +83,7 @@ def recall(
     from lakewarden.report.where import WhereReport
 
     screen, ref = Screen(as_json), table_ref(table)
-    Asked(snapshot, moment(as_of, "as-of"), tag)  # what is asked wrongly is told before Spark starts
+    Asked(snapshot, moment(as_of, "as-of"), tag)  # a wrong argument is reported before Spark starts
     with invocation(ctx).open(screen, spark=True) as lakewarden:
         found = lakewarden.tiers.recall(
             ref,
@@ -109,23 +112,23 @@ class RecallReport:
         return {"of": self.table, **self.found.to_dict(), "told": self.told()}
 
     def told(self) -> str:
-        """In one sentence, what a reader wants to know."""
+        """The result in one sentence."""
         found = self.found
         if not found.archived:
             return "nothing to recall: every file it needs can be read now"
         if found.ready_by is None:
             return "it can be read now" + ("" if found.until is None else f", until {moment(found.until)}")
         left = duration((found.ready_by - self.now).total_seconds())
-        return f"it can be read in {left} at the latest, by {moment(found.ready_by)}"
+        return f"it can be read in at most {left}, by {moment(found.ready_by)}"
 
     def render(self, width: int) -> RenderableType:
         found, where = self.found, self.found.where
-        rows: list[tuple[str, str | Text]] = [("asked for", str(where.asked)), ("tier", where.tier)]
+        rows: list[tuple[str, str | Text]] = [("requested", str(where.asked)), ("tier", where.tier)]
         if found.archived:
             archived = f"{counted(found.archived, 'file')} of {found.files:,}, {size(found.bytes)}"
             rows.append(("archived", archived))
-            told = f"{found.readable:,} readable, {found.restoring:,} on their way, {found.asked:,} asked for now"
-            rows.append(("of these", told))
+            progress = f"{found.readable:,} readable, {found.restoring:,} already requested, {found.asked:,} requested now"
+            rows.append(("of these", progress))
         if found.asked:
             rows.append(("costs", f"{dollars(found.dollars)} once"))
         rows.append(("result", self.told()))
@@ -134,10 +137,10 @@ class RecallReport:
 
 
 def cost(ctx: typer.Context, table: TableName, as_json: JsonFlag = False) -> int:
-    """Show what the table costs a month in each of its tiers, and what the next hand-off would cost and save.
+    """Show what the table costs per month in each tier, and what the next hand-off would cost and save.
 
-    Never changes anything. Counts every file that a snapshot needs, by the prices of the settings (`[prices.CLASS]`); the defaults
-    are Amazon's list prices for us-east-1.
+    Never changes anything. Counts every file that a snapshot needs, at the configured prices
+    (`[prices.CLASS]`); the defaults are Amazon's list prices for us-east-1.
 
     Example: `lakewarden cost lake.db.events`
     """
@@ -146,7 +149,7 @@ def cost(ctx: typer.Context, table: TableName, as_json: JsonFlag = False) -> int
     screen, ref = Screen(as_json), table_ref(table)
     with (
         invocation(ctx).open(screen, spark=True) as lakewarden,
-        screen.waiting(f"reading what {ref} and its colder tier are made of"),
+        screen.waiting(f"reading the files of {ref} and its colder tier"),
     ):
         found = lakewarden.tiers.cost(ref)
     screen.show(CostReport(found))

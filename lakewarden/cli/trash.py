@@ -1,4 +1,4 @@
-"""`lakewarden trash`, `restore` and `receipts`: what is marked for deletion, what came back, what is gone."""
+"""`lakewarden trash`, `restore` and `receipts`: files marked for deletion, restored files, deleted files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lakewarden.cli.options import JsonFlag, Operator, TableName
 from lakewarden.cli.screen import Screen
 from lakewarden.model.location import is_absolute
 
-Limit = Annotated[int, typer.Option(min=1, metavar="N", help="At most this many files.")]
+Limit = Annotated[int, typer.Option(min=1, metavar="N", help="Show at most this many files.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -45,18 +45,21 @@ def restore(
     ctx: typer.Context,
     table: TableName,
     path: Annotated[
-        str | None, typer.Argument(metavar="[PATH]", help="One file, in any spelling of its path.")
+        str | None,
+        typer.Argument(metavar="[PATH]", help="Restore this file; any spelling of its path works."),
     ] = None,
     run: Annotated[
-        str | None, typer.Option("--run", metavar="ID", help="Every file this run trashed.")
+        str | None, typer.Option("--run", metavar="ID", help="Restore every file this run trashed.")
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Every trashed file of the table.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Restore every trashed file of the table.")
+    ] = False,
     operator: Operator = None,
     as_json: JsonFlag = False,
 ) -> int:
-    """Bring trashed files back, for good: no purge deletes them, and no sweep marks them again.
+    """Restore trashed files permanently: no purge deletes them, and no sweep marks them again.
 
-    Never puts a file back into a table's metadata, and cannot bring back what is deleted.
+    Never adds a file back to a table's metadata, and cannot restore a file that is already deleted.
 
     Example: `lakewarden restore lake.db.events --run 20261116-003012-7f3a9c`
     """
@@ -70,16 +73,17 @@ def restore(
 
 
 def _whole(path: str | None) -> str | None:
-    """A file of this machine may be named from the folder one is in."""
+    """The absolute path of a local file; other paths are unchanged."""
     if path is None or is_absolute(path) or not Path(path).exists():
         return path
     return str(Path(path).absolute())
 
 
 def receipts(ctx: typer.Context, table: TableName, limit: Limit = 20, as_json: JsonFlag = False) -> int:
-    """List what was deleted, the newest first: when, why it was trashed, and by which run.
+    """List deleted files, newest first: when each was deleted, why it was trashed, and by which run.
 
-    Never starts Spark and never touches a table. What a run looked at before it deleted is in `run-show`.
+    Never starts Spark and never touches a table. `lakewarden run-show` shows what a run checked before it
+    deleted.
 
     Example: `lakewarden receipts lake.db.events --json`
     """

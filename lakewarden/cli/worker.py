@@ -1,4 +1,4 @@
-"""`lakewarden worker`: lead or stand by, and look after every table until told to stop."""
+"""`lakewarden worker`: maintain every table until it is stopped."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ def register(app: typer.Typer) -> None:
 
 
 def worker(ctx: typer.Context, as_json: JsonFlag = False) -> int:
-    """Look after every table for as long as it runs: on schedule, on request, inside the budgets.
+    """Maintain every table continuously: on schedule, on request, and inside the budgets.
 
-    Of several on one state database one leads, and the others take over when it is gone. SIGTERM or Ctrl-C lets it finish what
-    runs; a second one stops that cleanly. Never starts anything without the lease. With --json its log is JSON, a line each.
+    Several workers may share one state database: one leads, and another takes over if it stops. SIGTERM or
+    Ctrl-C lets current runs finish; a second one stops them cleanly. Never starts a job without the leader's
+    lease. With --json its log is one JSON document per line.
 
     Example: `lakewarden worker`
     """
@@ -40,7 +41,7 @@ def worker(ctx: typer.Context, as_json: JsonFlag = False) -> int:
     screen = Screen(as_json)
     _log_to_stderr(as_json)
     with invocation(ctx).open(screen, spark=False) as lakewarden, quiet_spark():
-        working: Worker  # the console that it serves asks it before a table is read
+        working: Worker  # the console in this process asks the worker before it reads a table
         chores, attendants, address = company(lakewarden, lambda: working.revive_spark())
         working = Worker(lakewarden, chores, attendants, address)
         if address is not None:
@@ -52,7 +53,8 @@ def worker(ctx: typer.Context, as_json: JsonFlag = False) -> int:
 
 
 def _leave_at_once() -> NoReturn:
-    """What is still at work hangs in a call that nobody answers, a catalog's or Spark's: waiting for its thread has no end."""
+    """Exit without waiting for threads. A thread that still works hangs in a call to a catalog or to Spark
+    that may never return."""
     logging.shutdown()
     os._exit(1)
 
@@ -60,9 +62,10 @@ def _leave_at_once() -> NoReturn:
 def company(
     lakewarden: Lakewarden, revive: Callable[[], None]
 ) -> tuple[list[Chore], list[Attendant], str | None]:
-    """What runs beside the schedule: periodic chores while it leads, servers as long as it lives, and where those are.
+    """What runs beside the schedule: periodic tasks while this worker leads, the servers, and their
+    addresses.
 
-    `revive` is for servers that need Spark: see `Worker.revive_spark`.
+    `revive` replaces a dead Spark session for the servers: see `Worker.revive_spark`.
     """
     from lakewarden.console.server import ConsoleServer
     from lakewarden.worker.periodic import Chore

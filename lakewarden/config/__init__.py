@@ -1,1 +1,1 @@
-"""Settings: what there is, and how it is read."""
+"""The settings: their schema, and how they are loaded."""

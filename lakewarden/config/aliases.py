@@ -1,4 +1,5 @@
-"""Places with two names: what the operator says about them, and what a disk of this machine says."""
+"""Places with two names: the aliases that the operator configured, and links and mounts on this machine's
+disk."""
 
 from __future__ import annotations
 
@@ -17,14 +18,15 @@ _LINE = re.compile(r"^\s*(?P<one>\S.*?)\s+(?P<sign>=|!=)\s+(?P<other>\S.*?)\s*$"
 
 @dataclass(frozen=True, slots=True)
 class Aliases:
-    """What the operator says about pairs of places: that they are one, or that they are not. Either is about all below them."""
+    """Pairs of places that the operator declared to be the same, or different. A pair also applies to
+    everything below both places."""
 
     same: tuple[tuple[Location, Location], ...] = ()
     apart: tuple[tuple[Location, Location], ...] = ()
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> Aliases:
-        """From lines such as `/mnt/a = /mnt/b` and `s3://old != s3://new`. ValueError where a line is neither."""
+        """Parse lines such as `/mnt/a = /mnt/b` and `s3://old != s3://new`. ValueError if a line is neither."""
         said: dict[str, list[tuple[Location, Location]]] = {"=": [], "!=": []}
         for text in texts:
             found = _LINE.match(text)
@@ -37,33 +39,33 @@ class Aliases:
         return cls(tuple(said["="]), tuple(said["!="]))
 
     def texts(self) -> list[str]:
-        """As they are written in a configuration."""
+        """The pairs as written in a configuration."""
         said = (("=", self.same), ("!=", self.apart))
         return [f"{_shown(one)} {sign} {_shown(other)}" for sign, pairs in said for one, other in pairs]
 
     def and_links(self, folders: Iterable[str]) -> Aliases:
-        """And that each of these folders of this machine is the one it is a link to."""
+        """These aliases, plus each of these local folders that is a symbolic link, paired with its target."""
         pairs = ((Location.of(each), Location.of(real(each))) for each in folders if is_local(each))
         return replace(self, same=(*self.same, *(each for each in pairs if not each[0].may_overlap(each[1]))))
 
     def spellings(self, path: str) -> tuple[str, ...]:
-        """A path, as it is written, and every other name that the operator says it has."""
+        """The path as written, and every other name it has because of the aliases."""
         found = {normal(path): path}
         fresh = [path] if self.same else []
-        for _ in self.same:  # one may lead to the next
+        for _ in self.same:  # an alias may lead to another alias
             more = {normal(each): each for known in fresh for each in self._respelled(known)}
             fresh = [each for plain, each in more.items() if plain not in found]
             found = {**more, **found}
         return (path, *(each for each in found.values() if each != path))
 
     def covering(self, folder: str) -> list[Location]:
-        """All names of a folder, and those of what lies in it under a name of its own."""
+        """All names of a folder, and the other names of places inside it."""
         places = [Location.of(each) for each in self.spellings(folder)]
         inner = [other for one, other in _both(self.same) if any(one.may_be_inside(each) for each in places)]
         return list(dict.fromkeys([*places, *inner]))
 
     def apart_from(self, folder: str) -> list[Location]:
-        """Places of which the operator says that they are not where this folder is."""
+        """Places that the operator declared to be different from this folder."""
         place = Location.of(folder)
         return [other for one, other in _both(self.apart) if place.may_be_inside(one)]
 
@@ -75,15 +77,17 @@ class Aliases:
                 yield join(str(other), below) if below else str(other)
 
 
-# Nothing can be at such a path, or nothing is.
+# Errors that mean: the path does not exist, or cannot exist.
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
 
 
 class Disk:
-    """Which folders of this machine are one, by device and inode, whatever leads to them: links, or a mount that shows another.
+    """Detects local folders that are the same, by device and inode: symbolic links, or a second mount of the
+    same folder.
 
-    Each folder is asked about once. A folder that may not be looked at is an error. Where `strict` is False it counts as not
-    there: for paths that other tables name, because one such path would stop every deletion in the lake.
+    Each folder is looked up once. A folder without read permission is an error. With `strict=False` it counts
+    as absent: this is for paths named by other tables, because one such path would stop every deletion in the
+    lake.
     """
 
     def __init__(self, *, strict: bool = True) -> None:
@@ -91,7 +95,7 @@ class Disk:
         self._known: dict[str, tuple[int, int] | None] = {}
 
     def identity(self, path: str) -> tuple[int, int] | None:
-        """None for what is not on this machine, or not there."""
+        """Device and inode; None if the path is not local or does not exist."""
         plain = local_path(path)
         if plain is None:
             return None
@@ -105,16 +109,16 @@ class Disk:
         return self._known[plain]
 
     def _raise_unless_gone(self, path: str, error: OSError | ValueError) -> None:
-        """ValueError: no file can have such a name."""
+        """Ignore errors that mean the path does not exist. ValueError: no file can have such a name."""
         if self._strict and isinstance(error, OSError) and error.errno not in _NOT_THERE:
             reason, hint = (
                 error.strerror or str(error),
-                f"let the user that runs Lakewarden read it; see `ls -ld {path}`",
+                f"give the user that runs Lakewarden read permission; see `ls -ld {path}`",
             )
             raise Unreachable(what=path, reason=reason, hint=hint) from error
 
     def around(self, path: str) -> dict[tuple[int, int], str]:
-        """The folder and all it lies in, as it is written and without links: by identity, under which name."""
+        """The folder and its parents, as written and with links resolved: identity to path."""
         plain = local_path(path)
         if plain is None:
             return {}
@@ -123,7 +127,7 @@ class Disk:
         return {key: each for key, each in found.items() if key is not None}
 
     def links(self, folder: str) -> list[str]:
-        """Right in a folder, the files and folders that are links to others. None of what is not on this machine, or not there."""
+        """Symbolic links directly in a folder. Empty if the folder is not local or does not exist."""
         plain = local_path(folder)
         if plain is None:
             return []
@@ -135,12 +139,12 @@ class Disk:
             return []
 
     def lies_in(self, path: str, folder: str) -> bool:
-        """Whether a path is a folder or lies in it."""
+        """Whether a path is the folder or is inside it."""
         found = self.identity(folder)
         return found is not None and found in self.around(path)
 
     def overlap(self, one: str, other: str) -> bool:
-        """Whether one of two folders is the other or lies in it."""
+        """Whether the two folders are the same, or one is inside the other."""
         first, second = self.identity(one), self.identity(other)
         if first is None or second is None:
             return False
@@ -148,7 +152,7 @@ class Disk:
 
 
 def _ancestors(path: str) -> list[str]:
-    """A folder and all it lies in, the innermost first."""
+    """A folder and its parents, innermost first."""
     found = [path]
     while path not in ("", "/"):
         path = path.rpartition("/")[0] or "/"
@@ -157,7 +161,7 @@ def _ancestors(path: str) -> list[str]:
 
 
 def _both(pairs: Sequence[tuple[Location, Location]]) -> Iterator[tuple[Location, Location]]:
-    """Each pair, and the other way round."""
+    """Each pair, in both directions."""
     for one, other in pairs:
         yield one, other
         yield other, one

@@ -6,7 +6,7 @@
     LAKEWARDEN_POLICY__REWRITE_TARGET_BYTES=...    the policy layer "environment", which is below the file's [policy]
 
 `${NAME}` inside an address, a catalog property, spark.conf or a token stands for the environment variable NAME, whose value is
-never shown. Every value keeps the place it was found in, because a message about it names that place.
+never shown. Every value keeps its origin, because error messages show it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Key = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A value and the place it was found in: a file, a variable, the call."""
+    """A value and its origin: a file, an environment variable or the call."""
 
     key: Key
     value: object
@@ -51,7 +51,7 @@ class Found:
         self.refuse(f"found {self._shown()}; allowed: {allowed}")
 
     def _shown(self) -> str:
-        # A list or a table may hold secrets under any name: only its type is shown.
+        # A list or a table may contain secrets: only its type is shown.
         if isinstance(self.value, str | int | float):
             return repr(redact(self.key[-1], self.value))
         return {dict: "a table", list: "a list", type(None): "nothing"}.get(
@@ -65,7 +65,8 @@ Values = dict[Key, Found]
 def load(
     path: Path | None, environ: Mapping[str, str], call: Mapping[str, Any], base: Path | None = None
 ) -> Config:
-    """The settings of a file (or none), the environment and the call. Relative paths start at the file's folder, or at `base`."""
+    """The settings from a file (if any), the environment and the call. Relative paths start at the file's
+    folder, or at `base`."""
     file = {} if path is None else _flat(_read_toml(path), str(path))
     given = _flat(call, "call")
     catalogs = {key[1] for key in (*file, *given) if key[0] == "catalogs"}
@@ -80,7 +81,9 @@ def load(
     except ValidationError as error:
         config, [first, *_] = None, error.errors()
     if config is None:
-        _refuse(first, found)  # out here no traceback can show the values that pydantic's error has
+        _refuse(
+            first, found
+        )  # raised outside of `except`, so that no traceback shows the values in pydantic's error
     _check_types(config, found)
     return config
 
@@ -103,7 +106,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 
 def _flat(tree: Mapping[str, Any], where: str) -> Values:
-    """The file's tables as single values by key; an unknown section or key is refused."""
+    """The file's tables as single values by key. An unknown section or key is an error."""
     found: Values = {}
     for section, body in tree.items():
         here = Found((section,), body, where)
@@ -141,7 +144,7 @@ def _known(each: Found, section: str, noun: str) -> Found:
 
 
 def _dotted(here: Found, prefix: Key) -> Iterator[Found]:
-    """TOML reads an unquoted `s3.endpoint` as a table `s3`; the property it means has the dot in its name."""
+    """TOML reads an unquoted `s3.endpoint` as a table `s3`; the intended property name contains the dot."""
     for each in _table(here):
         if isinstance(each.value, Mapping):
             yield from _dotted(each, prefix)
@@ -165,7 +168,8 @@ def _closest(name: str, known: Iterable[str]) -> str:
 
 
 def _from_environment(environ: Mapping[str, str], catalogs: Iterable[str]) -> Values:
-    """The settings in LAKEWARDEN_ variables. `catalogs` are the names the file spells, which variables cannot in upper case."""
+    """The settings in LAKEWARDEN_ variables. `catalogs` are the catalog names in the file's spelling, which
+    upper-case variables lose."""
     spelling = {name.lower(): name for name in catalogs}
     variables = sorted(name for name in environ if name.startswith(PREFIX))
     every = (each for variable in variables for each in _variable(variable, environ[variable], spelling))
@@ -193,11 +197,12 @@ def _variable(variable: str, text: str, spelling: Mapping[str, str]) -> Iterator
         case (section, name):
             yield from _flat({section: {name: text}}, here.where).values()
         case _:
-            here.refuse("it goes deeper than any setting")
+            here.refuse("no setting is nested that deep")
 
 
 def _check_single(here: Found, section: str, _: str, name: str) -> None:
-    """Other LAKEWARDEN_ variables are not settings; one that only lacks an underscore would be ignored silently."""
+    """Other LAKEWARDEN_ variables are not settings. One that only lacks an underscore is an error; else it
+    would be ignored silently."""
     if section in SECTIONS and name:
         here.refuse(f"write the section with two underscores: {PREFIX}{section.upper()}__{name.upper()}")
 
@@ -208,7 +213,7 @@ def _json(here: Found, kind: type) -> Any:
     except ValueError:
         value = None
     if not isinstance(value, kind):
-        # The text may hold secrets under any name, so it is not repeated.
+        # The text may contain secrets, so the message does not repeat it.
         here.refuse("it is not a JSON " + ("object" if kind is dict else "list"))
     return value
 
@@ -253,7 +258,7 @@ def _references(value: object) -> list[str]:
 
 
 def _refuse(error: Any, found: Values) -> NoReturn:
-    """The first of pydantic's errors as a message that names the setting and its place."""
+    """Raise the first of pydantic's errors as a message that names the setting and its origin."""
     key = tuple(each for each in error["loc"] if isinstance(each, str))
     if key[0] == "catalogs":
         key = (*key[:2], *(each for each in key[2:3] if each != "properties"), *key[3:])
@@ -268,7 +273,8 @@ def _refuse(error: Any, found: Values) -> NoReturn:
 
 
 def _check_types(config: Config, found: Values) -> None:
-    """Iceberg takes a catalog that does not say what it is for Hive's, and makes an empty metastore where it is started."""
+    """Require a catalog type: without one, Iceberg assumes Hive and creates an empty metastore in the current
+    folder."""
     for name, catalog in config.catalogs.items():
         properties = catalog.properties
         says = properties.keys() & {"type", "catalog-impl"} or properties.get("uri", "").startswith("thrift:")

@@ -27,7 +27,7 @@ from lakewarden.redact import MASK, redact_url
 CONTINUOUS, NEVER = "continuous", "never"
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _DAY, _TIME = "|".join(DAYS), r"(?:[01]\d|2[0-3]):[0-5]\d"
-# A window of the week, in UTC. Its days are those it begins on; one that ends before it begins ends on the next day.
+# A weekly window in UTC. Its days are the days it begins on. If the end is before the start, it ends on the next day.
 WINDOW = re.compile(
     rf"(?:(?P<first>{_DAY})(?:[-–](?P<last>{_DAY}))?\s+)?"
     rf"(?P<start>{_TIME})\s*[-–]\s*(?!(?P=start))(?P<end>{_TIME}|24:00)",
@@ -42,7 +42,7 @@ _SERVER = re.compile(r"https?://([^\s/?#@]+@)?([^\s/?#@:\[\]]+|\[[\da-fA-F:.]+\]
 _ANY_DAY = datetime(2026, 1, 1, tzinfo=UTC)
 _TOKEN_LENGTH = 16
 
-# The types of pydantic's errors that `load` knows: a value that is not allowed, and a reason of its own.
+# The pydantic error types that `load` handles: a value that is not allowed, and an error with its own reason.
 ALLOWED, REFUSED = "allowed", "refused"
 
 
@@ -52,7 +52,7 @@ def refuse(reason: str, **context: str) -> NoReturn:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a configuration is read: the environment, and the folder that relative paths start from."""
+    """The environment, and the folder that relative paths start from."""
 
     environ: Mapping[str, str]
     base: Path
@@ -60,9 +60,11 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """The type of a setting: its name in the docs, the values an error names as allowed, and how text is read.
+    """The type of a setting: its name in the docs, its allowed values as shown in errors, and how text is
+    parsed.
 
-    A model that code builds itself has no source: nothing is filled in, and paths stay as they are.
+    A model that is created by code has no source: nothing is filled in from the environment, and paths stay
+    unchanged.
     """
 
     name: str
@@ -79,14 +81,15 @@ class Kind:
             raise
         except ValidationError as error:
             if any(each["type"] in (ALLOWED, REFUSED) for each in error.errors()):
-                raise  # a value inside it has said more
+                raise  # a nested value has already raised a more specific error
         except ValueError:
-            pass  # every reader's complaint is the same: the value is not one of the allowed
+            pass  # any parse error means the same: the value is not allowed
         raise PydanticCustomError(ALLOWED, self.allowed or self.name)
 
 
 def _plain(value: Any) -> str:
-    """Format properties are text; TOML's numbers and switches are written the way the formats read them."""
+    """Format properties are text: TOML numbers and booleans are converted to the spelling that the formats
+    read."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if not isinstance(value, str | int | float):
@@ -95,7 +98,7 @@ def _plain(value: Any) -> str:
 
 
 def _expanded(value: Any, source: Source | None) -> str:
-    """Text with the environment variables that it names filled in."""
+    """The text with environment variables filled in."""
 
     def variable(found: re.Match[str]) -> str:
         if source is None:
@@ -154,7 +157,7 @@ def _whole(value: Any, _: Source | None) -> int:
 
 
 def _tasks(value: Any, source: Source | None) -> int | None:
-    """None stands for as many as there are cores; only code says so, a configuration says `all`."""
+    """None means one task per core. In a configuration this is written `all`."""
     return None if value == "all" or (value is None and source is None) else _whole(value, source)
 
 
@@ -228,7 +231,7 @@ def _times(value: Any, _: Source | None) -> str:
 
 
 def _tokens(value: Any, source: Source | None) -> list[str]:
-    """Entries hold a secret, or were meant to: no message repeats one."""
+    """Entries contain secrets, so no message repeats one."""
     entries = _texts(value, source)
     for name, equals, secret in map(split_token, entries):
         if not equals or not name:

@@ -1,1 +1,1 @@
-"""The console: pages, the REST API and /metrics, for people and programs that look from outside."""
+"""The console: pages, the REST API and /metrics, for people and programs."""

@@ -1,5 +1,5 @@
-"""What an operator can do from outside. Each action is done here once, for the REST API and for the pages, and written down:
-who, from where, what, on what, and what became of it. No secret is among it."""
+"""Actions of operators. The REST API and the pages share them, and each action is recorded in the audit log:
+who, from where, what, on what, and the outcome. Secrets are never recorded."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from lakewarden.state.schedule import Suspension
     from lakewarden.state.trash_batches import Restored
 
-# `begun` stays where the process stopped, or the database went away, before the end could be written.
+# `begun` remains if the process stopped, or the database was lost, before the outcome was stored.
 BEGUN, DONE, REFUSED, FAILED = "begun", "done", "refused", "failed"
 
 
 def request_pass(warden: Lakewarden, who: Identity, table: str, ticket: str | None = None) -> Request:
-    """Ask the worker for a whole pass."""
+    """Request a whole pass from the worker."""
     with _audited(warden, who, "request", table, ticket=ticket) as said:
         made = warden.schedule.request(table, Trigger("manual", who.name, ticket))
         said["request"] = made.id
@@ -38,7 +38,7 @@ def request_pass(warden: Lakewarden, who: Identity, table: str, ticket: str | No
 
 
 def cancel(warden: Lakewarden, who: Identity, run_id: str) -> Run:
-    """Ask whoever drives the run to stop it cleanly."""
+    """Ask the run's process to stop it cleanly."""
     with _audited(warden, who, "cancel", run_id) as said:
         run = warden.schedule.cancel(run_id, who.name)
         said.update(table=run.table, job=run.job)
@@ -55,7 +55,7 @@ def pin(
     purpose: str = "",
     ttl: str | None = None,
 ) -> Pin:
-    """Keep a snapshot. The table is read: needs Spark. Held in the operator's name, unless another is said."""
+    """Pin a snapshot. Reads the table: needs Spark. The holder is the operator, unless another one is given."""
     with _audited(warden, who, "pin", table, snapshot=snapshot_id, holder=holder, ttl=ttl) as said:
         made = warden.pin(table, snapshot_id, holder=holder or who.name, purpose=purpose, ttl=ttl).pin
         said.update(pin=made.id, snapshot=made.snapshot_id)
@@ -63,7 +63,7 @@ def pin(
 
 
 def unpin(warden: Lakewarden, who: Identity, pin_id: str) -> Pin:
-    """Take a pin away. Needs no Spark, unless a tag mirrors it."""
+    """Remove a pin. Needs no Spark, unless a tag mirrors it."""
     with _audited(warden, who, "unpin", pin_id) as said:
         gone = warden.holds.unpin(pin_id)
         said.update(table=gone.table, snapshot=gone.snapshot_id, holder=gone.holder)
@@ -79,7 +79,7 @@ def restore(
     run: str | None = None,
     everything: bool = False,
 ) -> Restored:
-    """Bring trashed files back: one, those of a run, or all."""
+    """Restore trashed files: one, those of a run, or all."""
     with _audited(warden, who, "restore", table, path=path, run=run, everything=everything) as said:
         found = warden.restore(table, path, run=run, everything=everything, operator=who.name)
         said["files"] = found.files
@@ -95,29 +95,32 @@ def set_policy(
     unset: Sequence[str] = (),
     reset: bool = False,
 ) -> tuple[Policy, Policy]:
-    """Change what is stored for the table: as it was, and as it is now."""
+    """Change the policy values stored for the table. Returns the policy before and after."""
     with _audited(
         warden, who, "policy", table, set=dict(values or {}), unset=list(unset), reset=reset or None
     ):
         if not values and not unset and not reset:
-            raise UsageError(reason=f"change the policy of {table}: nothing to set, unset or reset was said")
+            raise UsageError(
+                reason=f"cannot change the policy of {table}: the request has nothing to set, unset or reset"
+            )
         before = warden.policy(table)
         after = warden.set_policy(table, values, unset=tuple(unset), reset=reset, operator=who.name)
         return before, after
 
 
 def suspend(warden: Lakewarden, who: Identity, table: str, reason: str) -> Suspension:
-    """Leave the table out of the schedule until it is resumed."""
+    """Remove the table from the schedule until it is resumed."""
     with _audited(warden, who, "suspend", table, reason=reason):
         if not reason.strip():
             raise UsageError(
-                reason=f"suspend {table}: it needs a reason", hint="say why, for whoever finds it suspended"
+                reason=f"cannot suspend {table}: no reason was given",
+                hint="give a reason; it is shown wherever the table is listed",
             )
         return warden.schedule.suspend(table, reason.strip(), who.name)
 
 
 def resume(warden: Lakewarden, who: Identity, table: str) -> bool:
-    """Back into the schedule; whether it was suspended."""
+    """Put the table back into the schedule. Returns whether it was suspended."""
     with _audited(warden, who, "resume", table) as said:
         was = warden.schedule.resume(table)
         said["was_suspended"] = was
@@ -131,9 +134,10 @@ def resume(warden: Lakewarden, who: Identity, table: str) -> bool:
 def _audited(
     warden: Lakewarden, who: Identity, action: str, target: str, **detail: Any
 ) -> Iterator[dict[str, Any]]:
-    """Written down before anything is done, and what became of it after: what happened is never missing.
+    """Record the action before it is done, and its outcome afterwards, so that no action is missing from the
+    audit log.
 
-    What the body adds to the detail is written down too.
+    What the body adds to the detail is recorded too.
     """
     target = printed(target)
     said = {name: value for name, value in detail.items() if value not in (None, {}, [], False)}
@@ -162,19 +166,20 @@ def _ended(
     try:
         OperatorActions(warden.state).end(row, outcome, told.detail)
     except LakewardenError as error:
-        # It is done, or was not, whatever is written: its row says that it began, and the log what became of it.
-        log.error("could not write down what became of %s on %s: %s", action, told.target, error.message)
+        # The action itself is over. Its row says that it began, and the log has its outcome.
+        log.error("cannot store the outcome of %s on %s: %s", action, told.target, error.message)
 
 
 def record(
     warden: Lakewarden, who: Identity, action: str, target: str, outcome: str, detail: Mapping[str, Any]
 ) -> int:
-    """Into the database and the log; the number of its row."""
+    """Write the action to the database and the log; returns the number of its row."""
     return OperatorActions(warden.state).add(_told(who, action, target, outcome, detail))
 
 
 def _told(who: Identity, action: str, target: str, outcome: str, detail: Mapping[str, Any]) -> OperatorAction:
-    """Logged, and as it may be written down: in printable words, which any database takes and no line of a log ends in."""
+    """Log the action, and return it with printable text only: some databases reject control characters, and a
+    line break would split a log line."""
     clean = {one_line(name): _storable(value) for name, value in detail.items()}
     told = OperatorAction(
         clock.now(), who.name, who.role, action, one_line(target)[:_LONGEST], outcome, clean, who.address

@@ -1,4 +1,4 @@
-"""What a refusal and a failure look like over HTTP: one shape, that of `--json`, and the right status."""
+"""Errors over HTTP: one shape, the same as with `--json`, and the right status code."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from lakewarden.redact import redact_text
 API = "/api/v1"
 log = logging.getLogger("lakewarden.console")
 
-# The first that fits; a subclass stands before what it is one of.
+# The first match counts, so a subclass comes before its base class.
 _STATUSES: tuple[tuple[type[LakewardenError], int], ...] = (
     (NoSuchTable, 404),
     (Busy, 409),
@@ -45,7 +45,7 @@ _STATUSES: tuple[tuple[type[LakewardenError], int], ...] = (
 
 
 class Denied(Exception):
-    """A request that is turned away before anything is done: no token, a wrong one, too much, too fast."""
+    """A request that is rejected before anything is done: no token, a wrong one, too large, too many."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Denied(Exception):
 
 
 class Answered(Exception):
-    """An error in Lakewarden's own words, where the route knows the status better than the error's kind does."""
+    """A LakewardenError with a status that the route knows better than the error's class does."""
 
     def __init__(self, status: int, error: LakewardenError) -> None:
         super().__init__(error.message)
@@ -84,17 +84,19 @@ class Answered(Exception):
 
 @contextmanager
 def named(status: int = 404) -> Iterator[None]:
-    """For calls whose usage is wrong only where the address names what is not there."""
+    """Turns a UsageError into this status, for calls that are wrong only because the address names something
+    that does not exist."""
     try:
         yield
     except UsageError as error:
-        if type(error) is UsageError:  # a wrong setting or a database that is away are not that
+        if type(error) is UsageError:  # not for a wrong setting or a database that does not answer
             raise Answered(status, error) from error
         raise
 
 
 def one_line(text: str) -> str:
-    """What a client sent, for a log and a database: a line's end, a terminal's escape and half a character are spelled out."""
+    """Text from a client, for a log and a database: line breaks, terminal escapes and half characters are
+    spelled out."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
@@ -105,7 +107,7 @@ def status_of(error: LakewardenError) -> int:
 
 
 def wants_page(path: str, headers: Mapping[str, str]) -> bool:
-    """Whether a person looks at it with a browser. Programs get JSON."""
+    """Whether the client is a browser showing a page. Programs get JSON."""
     if path.startswith("/api/") or path.endswith(".json"):
         return False
     return "text/html" in headers.get("accept", "")
@@ -114,7 +116,7 @@ def wants_page(path: str, headers: Mapping[str, str]) -> bool:
 def answer(
     request: Request, status: int, document: dict[str, Any], headers: Mapping[str, str] | None = None
 ) -> Response:
-    """The error as JSON or, for a browser and where there are pages, as a page."""
+    """The error as JSON or, for a browser and if there are pages, as a page."""
     page = getattr(request.app.state, "error_page", None)
     if page is not None and wants_page(request.url.path, request.headers):
         made: Response = page(request, status, document)
@@ -124,7 +126,8 @@ def answer(
 
 
 def on_error(request: Request, error: Exception) -> Response:
-    """Whatever a handler raised. What is not ours may quote an address or a secret: the log has it, the answer has not."""
+    """Handles any exception of a handler. An unexpected one may contain an address or a secret: it is logged,
+    but not sent."""
     match error:
         case Denied():
             return answer(request, error.status, error.to_dict(), error.headers())
@@ -138,7 +141,7 @@ def on_error(request: Request, error: Exception) -> Response:
             told = Denied(
                 500,
                 "InternalError",
-                f"answer {request.url.path}: something failed inside",
-                "the log of the console has the reason",
+                f"cannot answer {request.url.path}: an internal error occurred",
+                "see the log of the console for the reason",
             )
             return answer(request, 500, told.to_dict())

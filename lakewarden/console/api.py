@@ -1,7 +1,8 @@
-"""The REST API, reading: everything the command line reads, with the fields of `--json`.
+"""The reading part of the REST API: everything the command line reads, with the fields of `--json`.
 
-Handlers are plain functions, so each runs on a thread of its own and none holds up the others. Most ask the state database
-alone; those that read a table say so, start Spark when first called, and only a few of them run at once.
+Handlers are plain functions, so each runs on its own thread and does not block the others. Most read only the
+state database. Those that read a table say so: they start Spark on the first call, and only a few of them run
+at the same time.
 """
 
 from __future__ import annotations
@@ -50,14 +51,14 @@ def the_lake(request: Request) -> Lakewarden:
 
 Warden = Annotated[Lakewarden, Depends(the_lake)]
 Reader = Annotated[Identity, Depends(reader)]
-Limit = Annotated[int, Query(ge=1, le=1000, description="the newest so many")]
-# Ids of both formats fit 64 bits.
+Limit = Annotated[int, Query(ge=1, le=1000, description="return at most this many, newest first")]
+# Snapshot ids of both formats fit into 64 bits.
 SnapshotId = Annotated[int, Query(ge=0, lt=1 << 63)]
 WhichSnapshot = Annotated[int, Path(ge=0, lt=1 << 63)]
-# A table in a path, however it was written there.
+# The table name in a path, in any spelling.
 Named = Annotated[str, Path(), AfterValidator(printed)]
 Live = Annotated[
-    bool, Query(description="read the table too, which needs Spark; else only what was written down")
+    bool, Query(description="also read the live table, which needs Spark; otherwise only stored data")
 ]
 
 router = APIRouter(
@@ -66,7 +67,7 @@ router = APIRouter(
 
 
 def api_router() -> APIRouter:
-    """Reading and acting together."""
+    """The reading and the acting routes together."""
     from lakewarden.console.api_actions import router as acting
 
     whole = APIRouter()
@@ -84,40 +85,40 @@ def listed(name: str, values: Iterable[Any]) -> JSONResponse:
 
 @router.get("/tables", tags=["tables"])
 def tables(warden: Warden) -> JSONResponse:
-    """Every known table that is not gone: health, open warnings, whether it is suspended."""
+    """Every known table that exists: health, open warnings, whether it is suspended."""
     with warden.state.one_look():
         return JSONResponse(reads.fleet(warden))
 
 
 @router.get("/runs", tags=["runs"])
 def runs(warden: Warden, table: str | None = None, limit: Limit = 50) -> JSONResponse:
-    """The journal, the newest first."""
+    """Runs from the journal, newest first."""
     return JSONResponse(RunsReport(warden.runs(table, limit), clock.now()).to_dict())
 
 
 @router.get("/runs/{run_id}", tags=["runs"])
 def run(warden: Warden, run_id: str) -> JSONResponse:
-    """One run with its plan and steps and, while it is under way, how far it is."""
+    """One run with its plan and steps, and its progress while it is open."""
     with named():
         return JSONResponse(reads.run(warden, run_id))
 
 
 @router.get("/requests", tags=["requests"])
 def requests(warden: Warden, table: str | None = None, limit: Limit = 50) -> JSONResponse:
-    """Passes that were asked for and what became of them, the newest first."""
+    """Requested passes and their outcome, newest first."""
     return listed("requests", warden.schedule.requests(table, limit))
 
 
 @router.get("/requests/{request_id}", tags=["requests"])
 def request(warden: Warden, request_id: str) -> JSONResponse:
-    """One request as it stands."""
+    """One requested pass."""
     with named():
         return JSONResponse(warden.schedule.request_by_id(request_id).to_dict())
 
 
 @router.get("/pins", tags=["holds"])
 def pins(warden: Warden, table: str | None = None) -> JSONResponse:
-    """Every pin, also those whose time is over."""
+    """Every pin, including expired ones."""
     return JSONResponse(PinsReport(warden.holds.pins(table), clock.now()).to_dict())
 
 
@@ -125,25 +126,25 @@ def pins(warden: Warden, table: str | None = None) -> JSONResponse:
 def warnings(
     warden: Warden, table: str | None = None, cleared: Annotated[int, Query(ge=0, le=1000)] = 0
 ) -> JSONResponse:
-    """What is wrong, the longest first; and so many warnings that are over."""
+    """Open warnings, longest first; optionally also closed ones."""
     return listed("warnings", warden.health.warnings(table, cleared))
 
 
 @router.get("/standings", tags=["worker"])
 def standings(warden: Warden) -> JSONResponse:
-    """How every table stands with the schedule."""
+    """The schedule's state of every table."""
     return listed("standings", warden.schedule.standings())
 
 
 @router.get("/suspended", tags=["worker"])
 def suspended(warden: Warden) -> JSONResponse:
-    """Tables the schedule leaves alone, with the reason; also dropped ones, which it will leave alone if they are made anew."""
+    """Suspended tables with the reason; also dropped ones, which stay suspended if they are created again."""
     return listed("suspended", warden.schedule.suspended().values())
 
 
 @router.get("/leader", tags=["worker"])
 def leader(warden: Warden) -> JSONResponse:
-    """Which worker leads; null where none ever did."""
+    """The worker that leads; null if none ever did."""
     found = warden.schedule.leader()
     return JSONResponse({"leader": found.to_dict() if found else None})
 
@@ -163,19 +164,19 @@ def schedule(warden: Warden) -> JSONResponse:
 
 @router.get("/actions", tags=["operators"])
 def actions(warden: Warden, target: str | None = None, limit: Limit = 100) -> JSONResponse:
-    """What operators did, and what was turned away, the newest first."""
+    """Operators' actions and rejected requests, newest first."""
     return listed("actions", queries.operator_actions(warden, target, limit))
 
 
 @router.get("/config", tags=["operators"])
 def config(warden: Warden) -> JSONResponse:
-    """The settings in force, without secrets."""
+    """The current settings, without secrets."""
     return JSONResponse(warden.config.to_dict())
 
 
 @router.get("/policy-keys", tags=["policy"])
 def policy_keys() -> JSONResponse:
-    """Every policy key: what it may be and what it means."""
+    """Every policy key with its type and meaning."""
     rows = [
         {
             "key": each.name,
@@ -191,7 +192,8 @@ def policy_keys() -> JSONResponse:
 
 @router.get("/me", tags=["operators"])
 def me(who: Reader) -> JSONResponse:
-    """Who asks, and what they may. `csrf` is what a script of ours sends as X-CSRF-Token; null where a token is shown."""
+    """The identity of the caller and its role. A script of a page sends `csrf` as X-CSRF-Token; it is null if
+    the caller uses a token."""
     return JSONResponse({"name": who.name, "role": who.role, "csrf": who.csrf or None, "version": build()})
 
 
@@ -200,14 +202,14 @@ def me(who: Reader) -> JSONResponse:
 
 @router.get("/tables/{table}", tags=["tables"])
 def table(warden: Warden, table: Named) -> JSONResponse:
-    """One table as it was last looked at, with its portrait, warnings and standings."""
+    """One table as last seen, with its details, warnings and schedule state."""
     with warden.state.one_look():
         return JSONResponse(reads.table(warden, table))
 
 
 @router.get("/tables/{table}/show", tags=["tables"])
 def show(request: Request, warden: Warden, table: Named) -> JSONResponse:
-    """The table as it is now, and what each job but sweep would do. Reads the table: needs Spark."""
+    """The table now, and what each job but sweep would do. Reads the table: needs Spark."""
     return JSONResponse(_heavy(request).read(lambda: TableReport.read(warden, table)).to_dict())
 
 
@@ -223,36 +225,37 @@ def health(
     warden: Warden,
     table: Named,
     days: Annotated[float, Query(gt=0, le=3650)] = 7,
-    points: Annotated[int, Query(ge=1, le=5000, description="at most so many, evenly chosen")] = 500,
+    points: Annotated[int, Query(ge=1, le=5000, description="return at most this many, evenly spread")] = 500,
 ) -> JSONResponse:
-    """Earlier looks at the table, the oldest first."""
+    """Earlier health numbers of the table, oldest first."""
     return JSONResponse(reads.health_history(warden, table, days, points))
 
 
 @router.get("/tables/{table}/policy", tags=["policy"])
 def policy(request: Request, warden: Warden, table: Named) -> JSONResponse:
-    """Every policy key with its value and origin. Needs Spark where no one has read the table yet."""
+    """Every policy key with its value and origin. Needs Spark if the table was never read."""
     found = with_policy(request, table, lambda: warden.policy(table))
     return JSONResponse(PolicyReport(found).to_dict())
 
 
 @router.get("/tables/{table}/trash", tags=["deleting"])
 def trashed(warden: Warden, table: Named, limit: Limit = 50) -> JSONResponse:
-    """Files that are marked for deletion, why, and when they may be deleted."""
+    """Files marked for deletion: why, and when they may be deleted."""
     ref = reads.known(warden, table)
     return JSONResponse(TrashedReport(str(ref), warden.trash(ref, limit), clock.now()).to_dict())
 
 
 @router.get("/tables/{table}/receipts", tags=["deleting"])
 def receipts(warden: Warden, table: Named, limit: Limit = 50) -> JSONResponse:
-    """What was deleted of the table, when, why and by which run."""
+    """Files deleted from the table: when, why and by which run."""
     ref = reads.known(warden, table)
     return JSONResponse(ReceiptsReport(str(ref), warden.receipts(ref, limit), clock.now()).to_dict())
 
 
 @router.get("/tables/{table}/holds", tags=["holds"])
 def holds(request: Request, warden: Warden, table: Named) -> JSONResponse:
-    """What keeps the table's snapshots and files, and the bytes that stay because of each. Reads the table: needs Spark."""
+    """The holds on the table's snapshots and files, and the bytes kept because of each. Reads the table:
+    needs Spark."""
     found = _heavy(request).read(lambda: warden.holds.costs(table))
     kept, sizes = tuple(each for each, _ in found), tuple(cost for _, cost in found)
     return JSONResponse(HoldsReport(table, kept, clock.now(), sizes).to_dict())
@@ -260,7 +263,7 @@ def holds(request: Request, warden: Warden, table: Named) -> JSONResponse:
 
 @router.get("/tables/{table}/heartbeats", tags=["holds"])
 def heartbeats(warden: Warden, table: Named) -> JSONResponse:
-    """Every writer that was heard of; also those that fell silent."""
+    """Every known writer, including inactive ones."""
     ref = reads.known(warden, table)
     return JSONResponse(HeartbeatsReport(str(ref), warden.holds.heartbeats(ref), clock.now()).to_dict())
 
@@ -274,7 +277,7 @@ def where(
     as_of: str | None = None,
     tag: str | None = None,
 ) -> JSONResponse:
-    """Which catalog has a snapshot, a moment or a tag of the table. Reads the table: needs Spark."""
+    """The catalog that has a snapshot, a time or a tag of the table. Reads the table: needs Spark."""
     found = _heavy(request).read(
         lambda: warden.tiers.where(table, snapshot_id=snapshot, as_of=as_of, tag=tag)
     )
@@ -283,7 +286,7 @@ def where(
 
 @router.get("/tables/{table}/cost", tags=["tables"])
 def cost(request: Request, warden: Warden, table: Named) -> JSONResponse:
-    """What the table costs a month in each tier. Reads the table: needs Spark."""
+    """What the table costs per month in each tier. Reads the table: needs Spark."""
     found = _heavy(request).read(lambda: warden.tiers.cost(table))
     return JSONResponse(CostReport(found).to_dict())
 
@@ -292,7 +295,7 @@ def cost(request: Request, warden: Warden, table: Named) -> JSONResponse:
 
 
 def _past(request: Request, live: bool, ask: Callable[[], T]) -> T:
-    """What is asked of live snapshots too needs Spark."""
+    """Answers with live snapshots too need Spark."""
     return _heavy(request).read(ask) if live else ask()
 
 
@@ -300,7 +303,7 @@ def _past(request: Request, live: bool, ask: Callable[[], T]) -> T:
 def history(
     request: Request, warden: Warden, table: Named, limit: Limit = 50, live: Live = False
 ) -> JSONResponse:
-    """The table's commits, the newest first, and what is folded into ranges."""
+    """The table's commits, newest first, and folded ranges of expired ones."""
     found = _past(request, live, lambda: warden.history.of(table, limit, history_only=not live))
     return JSONResponse(HistoryReport(found).to_dict())
 
@@ -328,7 +331,7 @@ def audit_who(
 
 @router.get("/tables/{table}/audit/gaps", tags=["past"])
 def audit_gaps(request: Request, warden: Warden, table: Named, live: Live = False) -> JSONResponse:
-    """Commits without the lineage the table's policy asks for."""
+    """Commits without the lineage that the table's policy requires."""
     found = _past(request, live, lambda: warden.history.gaps(table, history_only=not live))
     return JSONResponse(GapsReport(found).to_dict())
 
@@ -343,7 +346,7 @@ def audit_ingested(
     snapshot: SnapshotId | None = None,
     live: Live = False,
 ) -> JSONResponse:
-    """When data came in and by which writer and commit."""
+    """When data was added, and by which writer and commit."""
     found = _past(
         request,
         live,
@@ -363,7 +366,8 @@ def audit_downstream(
     carried: bool = False,
     live: Live = False,
 ) -> JSONResponse:
-    """Everything that was made from a snapshot, at any remove. Reads every table's history: seconds where there are many."""
+    """All snapshots derived from a snapshot, directly or indirectly. Reads every table's history: takes
+    seconds with many tables."""
 
     def downstream() -> Downstream:
         with nullcontext() if live else warden.state.one_look():

@@ -1,4 +1,4 @@
-"""The REST API, acting: what an operator can do. Each route is one of `actions`, which writes down who did it."""
+"""The acting part of the REST API. Each route calls a function of `actions`, which records who did it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ router = APIRouter(
 
 
 class _Body(BaseModel):
-    """A field that no one knows is a mistake, not something to pass over."""
+    """The base of request bodies. An unknown field is an error."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -41,22 +41,24 @@ class Asking(_Body):
 
 
 class Pinning(_Body):
-    snapshot: int | None = Field(None, ge=0, lt=1 << 63, description="which one; the current, when not said")
-    holder: str | None = Field(None, max_length=_TEXT, description="who asks; the operator, when not said")
+    snapshot: int | None = Field(
+        None, ge=0, lt=1 << 63, description="the snapshot to pin; default: the current one"
+    )
+    holder: str | None = Field(None, max_length=_TEXT, description="who needs it; default: the operator")
     purpose: str = Field("", max_length=_TEXT)
-    ttl: str | None = Field(None, description="how long, as 30m, 2h, 7d; for ever, when not said")
+    ttl: str | None = Field(None, description="how long, such as 30m, 2h, 7d; default: forever")
 
 
 class Changing(_Body):
     set: dict[str, Any] = Field(default_factory=dict, description="policy keys and their new values")
-    unset: list[str] = Field(default_factory=list, description="keys that shall no longer be stored")
-    reset: bool = Field(False, description="forget everything that is stored for the table first")
+    unset: list[str] = Field(default_factory=list, description="keys to remove")
+    reset: bool = Field(False, description="first remove all values stored for the table")
 
 
 class Restoring(_Body):
-    path: str | None = Field(None, description="one file")
-    run: str | None = Field(None, description="those that this run trashed")
-    everything: bool = Field(False, description="all that is in the trash")
+    path: str | None = Field(None, description="restore this file")
+    run: str | None = Field(None, description="restore the files that this run trashed")
+    everything: bool = Field(False, description="restore all trashed files")
 
 
 class Suspending(_Body):
@@ -65,21 +67,21 @@ class Suspending(_Body):
 
 @router.post("/tables/{table}/requests", status_code=202)
 def request_pass(warden: Warden, who: Operator, table: Named, body: Asking | None = None) -> JSONResponse:
-    """Ask the worker for a whole pass. One is pending per table: asking again refreshes it."""
+    """Request a whole pass from the worker. A table has one pending request: asking again refreshes it."""
     made = actions.request_pass(warden, who, table, body.ticket if body else None)
     return JSONResponse(made.to_dict(), 202)
 
 
 @router.post("/runs/{run_id}/cancel", status_code=202)
 def cancel(warden: Warden, who: Operator, run_id: str) -> JSONResponse:
-    """Ask whoever drives the run to stop it cleanly; it ends as interrupted within seconds. 409 where it has ended."""
+    """Ask the run's process to stop it cleanly; it ends as interrupted within seconds. 409 if it has ended."""
     with named(404 if warden.journal.get(run_id) is None else 409):
         return JSONResponse(RunReport(actions.cancel(warden, who, run_id)).to_dict(), 202)
 
 
 @router.post("/tables/{table}/pins", status_code=201)
 def pin(request: Request, warden: Warden, who: Operator, table: Named, body: Pinning) -> JSONResponse:
-    """Keep a snapshot readable. Reads the table: needs Spark."""
+    """Pin a snapshot, so that it stays readable. Reads the table: needs Spark."""
     heavy: Heavy = request.app.state.heavy
     made = heavy.act(
         lambda: actions.pin(
@@ -91,7 +93,7 @@ def pin(request: Request, warden: Warden, who: Operator, table: Named, body: Pin
 
 @router.api_route("/pins/{pin_id}", methods=["DELETE"])
 def unpin(warden: Warden, who: Operator, pin_id: str) -> JSONResponse:
-    """Take a pin away; its snapshot stays until it expires."""
+    """Remove a pin; its snapshot stays until it expires."""
     with named():
         gone = actions.unpin(warden, who, pin_id)
     return JSONResponse(PinReport(gone, clock.now(), removed=True).to_dict())
@@ -99,7 +101,7 @@ def unpin(warden: Warden, who: Operator, pin_id: str) -> JSONResponse:
 
 @router.patch("/tables/{table}/policy")
 def set_policy(request: Request, warden: Warden, who: Operator, table: Named, body: Changing) -> JSONResponse:
-    """Change what is stored for the table: all of it or, where one value is wrong, none."""
+    """Change the policy values stored for the table. If one value is wrong, none is changed."""
     before, after = with_policy(
         request,
         table,
@@ -111,18 +113,18 @@ def set_policy(request: Request, warden: Warden, who: Operator, table: Named, bo
 
 @router.post("/tables/{table}/restore")
 def restore(warden: Warden, who: Operator, table: Named, body: Restoring) -> JSONResponse:
-    """Bring trashed files back: one, those of a run, or all. No run deletes them, for good."""
+    """Restore trashed files permanently: one, those of a run, or all."""
     found = actions.restore(warden, who, table, path=body.path, run=body.run, everything=body.everything)
     return JSONResponse(RestoreReport(table, found).to_dict())
 
 
 @router.post("/tables/{table}/suspend")
 def suspend(warden: Warden, who: Operator, table: Named, body: Suspending) -> JSONResponse:
-    """Leave the table out of the schedule until it is resumed. Requests and runs by hand still work."""
+    """Remove the table from the schedule until it is resumed. Requests and manual runs still work."""
     return JSONResponse(actions.suspend(warden, who, table, body.reason).to_dict())
 
 
 @router.post("/tables/{table}/resume")
 def resume(warden: Warden, who: Operator, table: Named) -> JSONResponse:
-    """Back into the schedule, its failures forgotten."""
+    """Put the table back into the schedule and reset its failure count."""
     return JSONResponse({"table": table, "was_suspended": actions.resume(warden, who, table)})

@@ -1,4 +1,5 @@
-"""The console as one application: the door, the REST API, logging in, probes, and the pages where they are there."""
+"""The console as one ASGI application: the gate, the REST API, login, probes, and the pages if they are
+installed."""
 
 from __future__ import annotations
 
@@ -38,19 +39,19 @@ def create_app(
     settings: ConsoleConfig | None = None,
     revive: Callable[[], None] = lambda: None,
 ) -> FastAPI:
-    """The application for this lake. `settings` stand in for `[console]` where a call says another address; `revive` is called
-    before a table is read, while no other is: see `Heavy`.
+    """The application for this lake. `settings` replace `[console]` if the caller gives another address.
+    `revive` is called before a table is read while no other read is running: see `Heavy`.
 
-    Pages plug in as the package `lakewarden.console.pages`: its `router` is included and, where it has one, its
-    `error_page(request, status, document)` shows errors to browsers. Handlers take `auth.reader` or `auth.operator`
-    and find the lake at `request.app.state.warden`.
+    The package `lakewarden.console.pages` plugs in the pages: its `router` is included and, if it has one,
+    its `error_page(request, status, document)` shows errors to browsers. Handlers depend on `auth.reader` or
+    `auth.operator` and find the lake at `request.app.state.warden`.
     """
     settings = settings or warden.config.console
     check(settings, str(warden.config.path or "the configuration"))
     app = FastAPI(
         title="Lakewarden",
         version=build(),
-        description="What the command line reads, and what an operator can do. Errors have the fields of `--json`.",
+        description="Everything the command line reads, and the actions of an operator. Errors have the fields of `--json`.",
         openapi_url=f"{API}/openapi.json",
         docs_url=None,
         redoc_url=None,
@@ -88,7 +89,7 @@ def _add_pages(app: FastAPI) -> None:
 def _add_probes(app: FastAPI, warden: Lakewarden, metrics: Callable[[], bytes]) -> None:
     @app.get("/health", tags=["probes"])
     def health() -> Response:
-        """Whether the state database answers, and who leads. 503 where it does not answer."""
+        """Whether the state database answers, and which worker leads. 503 if it does not answer."""
         try:
             leader = warden.schedule.leader()
         except LakewardenError as error:
@@ -102,13 +103,13 @@ def _add_probes(app: FastAPI, warden: Lakewarden, metrics: Callable[[], bytes]) 
 
 
 def with_address(settings: ConsoleConfig, host: str | None, port: int | None) -> ConsoleConfig:
-    """The settings with another address, where the call names one."""
+    """The settings with another address, if one is given."""
     address = {"host": host or settings.host, "port": settings.port if port is None else port}
     return settings.model_copy(update=address)
 
 
 async def _on_http(request: Request, error: Exception) -> Response:
-    """What the router itself says: no such address, not that method."""
+    """Errors of the router itself: no such address, wrong method."""
     assert isinstance(error, HTTPException)
     names = {404: "NotFound", 405: "WrongMethod"}
     told = Denied(
@@ -121,8 +122,10 @@ async def _on_http(request: Request, error: Exception) -> Response:
 
 
 async def _on_invalid(request: Request, error: Exception) -> Response:
-    """A parameter or a body that is not what the API takes. The value is not repeated: it may be anything."""
+    """An invalid parameter or body. The value is not repeated in the message: it may contain anything."""
     assert isinstance(error, RequestValidationError)
     wrong = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-    told = Denied(400, "UsageError", f"read {request.method} {request.url.path}: {wrong}", f"see {API}/docs")
+    told = Denied(
+        400, "UsageError", f"cannot read {request.method} {request.url.path}: {wrong}", f"see {API}/docs"
+    )
     return answer(request, 400, told.to_dict())

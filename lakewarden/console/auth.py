@@ -1,4 +1,5 @@
-"""Who asks, and what they may: tokens for programs, a signed cookie for browsers, and nobody from another site."""
+"""Authentication and roles: tokens for programs, a signed cookie for browsers. Requests from pages of other
+sites are rejected."""
 
 from __future__ import annotations
 
@@ -26,13 +27,14 @@ READ, OPERATE = "read", "operate"
 SESSION_SECONDS = 12 * 3600
 CSRF_FIELD, CSRF_HEADER = "csrf", "x-csrf-token"
 SAFE = ("GET", "HEAD", "OPTIONS")
-# Who acts where no tokens are configured: anybody on this machine.
+# The identity of callers if no tokens are configured: anyone on this machine.
 NOBODY = "local"
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who a request is from. `csrf` goes into every form as the field `csrf`; `by` says how they were known."""
+    """The sender of a request. `csrf` goes into every form as the field `csrf`; `by` is how the sender was
+    identified."""
 
     name: str
     role: str
@@ -46,21 +48,21 @@ class Identity:
 
 
 def reader(request: Request) -> Identity:
-    """Who looks at it. Nobody comes this far without being known: see `gate.Gate`."""
+    """The caller of a reading route. The gate has already identified it: see `gate.Gate`."""
     found: Identity | None = request.scope.get("lakewarden.identity")
     if found is None:
-        raise Denied(401, "Unauthorized", f"open {request.url.path}: no token was shown", _HOW)
+        raise Denied(401, "Unauthorized", f"cannot open {request.url.path}: the request has no token", _HOW)
     return found
 
 
 def operator(request: Request) -> Identity:
-    """Who acts. A read token does not."""
+    """The caller of an acting route. A read token is not enough."""
     found = reader(request)
     if not found.operates:
         raise Denied(
             403,
             "Forbidden",
-            f"{request.method} {request.url.path}: the token of {found.name} may look, not act",
+            f"{request.method} {request.url.path}: the token of {found.name} may read, not act",
             "use a token of operate_tokens in [console]",
         )
     return found
@@ -72,7 +74,8 @@ _HOW = (
 
 
 def check(settings: ConsoleConfig, where: str = "the configuration") -> None:
-    """Refuses to open to others what asks nobody who they are, and to leave out somebody whose token is not there."""
+    """Refuse to listen on a public address without tokens, and to start while a token's environment variable
+    is not set."""
     if settings.unset:
         names = ", ".join(settings.unset)
         raise ConfigError(
@@ -87,12 +90,13 @@ def check(settings: ConsoleConfig, where: str = "the configuration") -> None:
         key="console.host",
         where=where,
         reason=f"{settings.host} can be reached by others, and no tokens are configured",
-        hint='add read_tokens and operate_tokens to [console], as ["ana=${{ANA_TOKEN}}"], or listen on 127.0.0.1',
+        hint='add read_tokens and operate_tokens to [console], such as ["ana=${{ANA_TOKEN}}"], or listen on 127.0.0.1',
     )
 
 
 class Tokens:
-    """The configured secrets. Kept as digests: comparing those takes the same time whatever is shown, and of any length."""
+    """The configured secrets, stored as digests: comparing digests takes the same time for any input of any
+    length."""
 
     def __init__(self, tokens: tuple[Token, ...]) -> None:
         self._known = [(_digest(each.secret), each.name, each.role) for each in tokens]
@@ -101,7 +105,7 @@ class Tokens:
         return bool(self._known)
 
     def find(self, secret: str) -> tuple[str, str] | None:
-        """Name and role. All are compared, also after one fits."""
+        """Name and role. All tokens are compared, even after a match, so that the time reveals nothing."""
         shown, found = _digest(secret), None
         for digest, name, role in self._known:
             if hmac.compare_digest(shown, digest):
@@ -114,9 +118,9 @@ def _digest(secret: str) -> bytes:
 
 
 class Sessions:
-    """Cookies that say who logged in, signed and with an end; only those that were ended early are kept here.
+    """Signed login cookies with an end time. Only sessions that were ended early are stored here.
 
-    The key is this process's own: a restart, which is also how tokens change, ends every session.
+    The key belongs to this process: a restart, which is also how tokens change, ends every session.
     """
 
     def __init__(self, key: bytes | None = None) -> None:
@@ -130,7 +134,7 @@ class Sessions:
         return f"{body}.{self._sign('session', body)}"
 
     def read(self, cookie: str) -> dict[str, Any] | None:
-        """What was said when it was made; None where somebody else made it or its time is over."""
+        """The content of the cookie; None if its signature is wrong or it has expired."""
         body, _, signature = cookie.partition(".")
         if not hmac.compare_digest(self._sign("session", body).encode(), signature.encode()):
             return None
@@ -141,21 +145,22 @@ class Sessions:
         return said if said["end"] > clock.now().timestamp() and said["id"] not in self._ended else None
 
     def end(self, cookie: str) -> None:
-        """Who logs out is out, also with a copy of the cookie. Remembered until it would have ended by itself."""
+        """End a session, so that copies of its cookie are invalid too. Stored until the cookie would have
+        expired."""
         said, now = self.read(cookie), clock.now().timestamp()
         if said is not None:
             self._ended = {each: end for each, end in self._ended.items() if end > now}
             self._ended[said["id"]] = said["end"]
 
     def vouch(self, text: str) -> str:
-        """A proof that we said the text: a link of somebody else's cannot have one."""
+        """A signature of the text, so that a link by another site cannot contain one."""
         return self._sign("said", text)
 
     def said(self, text: str, proof: str) -> bool:
         return hmac.compare_digest(self.vouch(text).encode(), proof.encode("utf-8", "replace"))
 
     def csrf(self, about: str) -> str:
-        """What a form of this session carries; a page of another site cannot know it."""
+        """The value that forms of this session contain; a page of another site cannot know it."""
         return self._sign("csrf", about)
 
     def _sign(self, purpose: str, text: str) -> str:
@@ -164,12 +169,12 @@ class Sessions:
 
 
 def _encoded(raw: bytes) -> str:
-    """For a cookie, which takes no `=`."""
+    """Base64 for a cookie, without `=`."""
     return base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
 
 class Auth:
-    """Knows who a request is from, by its headers alone."""
+    """Identifies the sender of a request by its headers."""
 
     def __init__(self, settings: ConsoleConfig) -> None:
         self.settings = settings
@@ -182,11 +187,12 @@ class Auth:
 
     @property
     def cookie(self) -> str:
-        """With TLS, under a name that browsers let no other host and no plain connection set."""
+        """The cookie's name. With TLS, browsers let no other host and no plain connection set it."""
         return "__Host-lakewarden" if self.secure else "lakewarden"
 
     def identify(self, headers: dict[str, str], address: str) -> Identity | None:
-        """None where nothing is shown that proves anything. A wrong token is not passed over for a good cookie."""
+        """The sender; None if the headers prove nothing. A wrong token is not ignored in favour of a valid
+        cookie."""
         shown = headers.get("authorization")
         if shown is not None:
             return self._by_token(shown, address)
@@ -200,7 +206,7 @@ class Auth:
         return None if found is None else Identity(*found, address)
 
     def shown_cookie(self, headers: Mapping[str, str]) -> str:
-        """The session's, as it was sent; empty where there is none."""
+        """The session cookie as sent; empty if there is none."""
         try:
             said = SimpleCookie(headers.get("cookie", "")).get(self.cookie)
         except CookieError:
@@ -221,7 +227,7 @@ class Auth:
 
 
 def from_here(headers: dict[str, str]) -> bool:
-    """Whether the page that sent this is one of ours, as far as the browser says."""
+    """Whether the page that sent this is from this console, as far as the browser says."""
     origin, host = headers.get("origin"), headers.get("host", "")
     if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         return False
@@ -232,24 +238,27 @@ def from_here(headers: dict[str, str]) -> bool:
 
 
 def is_browser(headers: dict[str, str]) -> bool:
-    """Browsers say where a request comes from; programs do not."""
+    """Browsers send the origin of a request; programs do not."""
     return "origin" in headers or "sec-fetch-site" in headers
 
 
 def check_form(identity: Identity, path: str, headers: dict[str, str], body: bytes) -> None:
-    """Refuses what a page of another site made the browser send. A token in a header no other site can send."""
+    """Reject forms sent by pages of other sites. Other sites cannot send a token header, so those requests
+    pass."""
     if identity.by == "token":
         return
     if not from_here(headers):
-        raise Denied(403, "OtherOrigin", f"post to {path}: the page that sent it is not of this console")
+        raise Denied(
+            403, "OtherOrigin", f"cannot post to {path}: the page that sent it is not from this console"
+        )
     if identity.by == "loopback" and path.startswith(API) and not is_browser(headers):
-        return  # a program on this machine, where no tokens are configured
+        return  # a program on this machine, when no tokens are configured
     shown = headers.get(CSRF_HEADER) or _field(headers, body)
     if not hmac.compare_digest(shown.encode(), identity.csrf.encode()):
         raise Denied(
             403,
             "WrongForm",
-            f"post to {path}: the form's csrf field is missing or old",
+            f"cannot post to {path}: the form's csrf field is missing or old",
             "load the page again",
         )
 
@@ -261,11 +270,11 @@ def _field(headers: dict[str, str], body: bytes) -> str:
 
 
 def form_of(body: bytes) -> dict[str, str]:
-    """The fields of a form; of several of one name the first."""
+    """The fields of a form; of a repeated field the first."""
     try:
         found = parse_qs(body.decode("utf-8", "replace"), max_num_fields=_FIELDS)
     except ValueError:
-        raise Denied(400, "WrongForm", f"read the form: it has more than {_FIELDS} fields") from None
+        raise Denied(400, "WrongForm", f"cannot read the form: it has more than {_FIELDS} fields") from None
     return {name: values[0] for name, values in found.items()}
 
 
@@ -273,18 +282,20 @@ _FIELDS = 100
 
 
 def check_reading(identity: Identity, path: str, headers: dict[str, str]) -> None:
-    """Refuses what a page of another site makes the browser ask of the API: it sees no answer, and the work would be ours.
+    """Reject API reads sent by pages of other sites: they cannot see the answer, but would cause work here.
 
-    A link that somebody follows is no such thing.
+    Following a link is allowed.
     """
     if identity.by == "token" or not path.startswith(API) or headers.get("sec-fetch-dest") == "document":
         return
     if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-        raise Denied(403, "OtherOrigin", f"read {path}: the page that asks is not of this console")
+        raise Denied(
+            403, "OtherOrigin", f"cannot read {path}: the page that sent the request is not from this console"
+        )
 
 
 def is_local(host: str) -> bool:
-    """Whether a Host header names this machine itself. A name that somebody pointed at 127.0.0.1 does not."""
+    """Whether a Host header names this machine. A DNS name that points to 127.0.0.1 does not."""
     try:
         name = urlsplit(f"//{host}").hostname or ""
     except ValueError:

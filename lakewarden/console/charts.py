@@ -1,7 +1,8 @@
-"""Pictures as SVG: lines over time, bars of parts, a timeline of snapshots, graphs of lineage, a week. Pure: values in, markup out.
+"""Charts as SVG: lines over time, bars of parts, a timeline of snapshots, graphs of lineage, a week. Pure
+functions from values to markup.
 
-Colours and fonts come from the page's style sheet by class, so that a picture follows dark and light by itself. Every picture has
-a title and a description for who cannot see it; what it shows is also on the page as text.
+Colours and fonts come from the page's style sheet by class, so a chart follows dark and light mode. Every
+chart has a title and a description for screen readers; its content is also on the page as text.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 8, 8, 18
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One number over time. `bound` is where a warning begins; `show` writes a value as people read it."""
+    """One number over time. `bound` is where a warning begins; `show` formats a value."""
 
     title: str
     points: tuple[tuple[datetime, float], ...]
@@ -30,7 +31,8 @@ class Line:
 
 
 def line_chart(line: Line, since: datetime, until: datetime) -> Markup:
-    """A line with its area, the scale left of it and the time below. A number counts until the next one, and the last until now."""
+    """A line with its area, the scale on the left and the time below. A value applies until the next one, the
+    last one until now."""
     if not line.points:
         return _svg(
             "chart",
@@ -75,7 +77,7 @@ def spark(values: Sequence[float], title: str) -> Markup:
 
 
 def parts_bar(parts: Sequence[tuple[str, float]], title: str) -> Markup:
-    """Shares of a whole side by side; each is named in a list beside it."""
+    """Shares of a whole side by side; a list next to it names each."""
     whole, x, drawn = sum(share for _, share in parts) or 1, 0.0, []
     for place, (name, share) in enumerate(parts):
         width = 320 * share / whole
@@ -99,7 +101,8 @@ def parts_bar(parts: Sequence[tuple[str, float]], title: str) -> Markup:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A snapshot on the timeline. `kind` decides its colour, `label` is what points at it: a branch, a tag, a pin."""
+    """A snapshot on the timeline. `kind` decides its colour, `label` names what refers to it: a branch, a
+    tag, a pin."""
 
     at: datetime
     kind: str
@@ -109,7 +112,8 @@ class Mark:
 
 
 def timeline(marks: Sequence[Mark], since: datetime, until: datetime, cut: datetime | None) -> Markup:
-    """Snapshots from old to new. What lies before `cut`, where the window begins, may expire unless something keeps it."""
+    """Snapshots from old to new. Those before `cut`, the start of the retention window, may expire unless
+    something keeps them."""
     width, middle = 960, 58
     across = _across(since, until, 12, width - 12)
     parts: list[Markup] = []
@@ -143,7 +147,8 @@ def _mark(mark: Mark, x: float, middle: float) -> Markup:
 
 
 def _labels(marks: Sequence[Mark], across: Callable[[datetime], float], width: int) -> list[Markup]:
-    """Names above the rail, on two lines in turn; one that would cover the one before is left to the list below."""
+    """Names above the timeline, alternating on two lines. A name that would overlap the previous one is left
+    out; the list below has it."""
     ends, parts = [-1.0, -1.0], list[Markup]()
     for mark in (each for each in marks if each.label):
         text, x = _cut(mark.label, 26), across(mark.at)
@@ -167,7 +172,7 @@ def _side(x: float, width: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A node of a graph: what is written in it, in two lines, where it leads, and what kind it is."""
+    """A node of a graph: two lines of text, its link, and its kind."""
 
     id: str
     title: str
@@ -180,7 +185,7 @@ _BOX, _TALL, _GAP_X, _GAP_Y = 190, 40, 46, 12
 
 
 def graph(boxes: Sequence[Box], edges: Sequence[tuple[str, str]], title: str) -> Markup:
-    """Boxes in layers from left to right: each stands one layer after the last of those it was made from."""
+    """Boxes in layers from left to right: each is one layer after the last of its sources."""
     layers = layered([each.id for each in boxes], edges)
     by_id = {each.id: each for each in boxes}
     tallest = max((len(layer) for layer in layers), default=0)
@@ -200,7 +205,8 @@ def graph(boxes: Sequence[Box], edges: Sequence[tuple[str, str]], title: str) ->
 
 
 def layered(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> list[list[str]]:
-    """Each name in a layer after all it comes from; names of a circle stand where they were first met, so that this ends."""
+    """Each name in a layer after all its sources. Names in a cycle are placed where they are first met, so
+    that this ends."""
     known = set(names)
     parents: dict[str, list[str]] = {name: [] for name in names}
     for one, other in edges:
@@ -247,7 +253,7 @@ def _box(box: Box, x: float, y: float) -> Markup:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """From one moment to another: a window in which nothing starts."""
+    """A window in which nothing starts."""
 
     start: datetime
     end: datetime
@@ -257,7 +263,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Something due at a moment."""
+    """A time when something is due."""
 
     at: datetime
     kind: str
@@ -265,7 +271,7 @@ class Tick:
 
 
 def week(first: datetime, now: datetime, spans: Sequence[Span], ticks: Sequence[Tick]) -> Markup:
-    """Seven days below one another, 24 hours across: windows as bars, times as ticks, now as a line."""
+    """Seven days as rows of 24 hours: windows as bars, due times as ticks, now as a line."""
     left, width, tall, top = 92, 960, 26, 20
     hour = (width - left - 10) / 24
     parts: list[Markup] = []
@@ -398,7 +404,7 @@ def _n(value: float) -> str:
 
 
 def _nice(value: float) -> float:
-    """The next of 1, 2, 5, 10 … at or above: a scale that people can halve in their head."""
+    """The next of 1, 2, 5, 10 … at or above the value: a scale that is easy to halve."""
     if value <= 0:
         return 1.0
     step = 1.0
@@ -414,5 +420,5 @@ def _cut(text: str, most: int) -> str:
 
 
 def _tail(text: str, most: int) -> str:
-    """The end of a table's name tells more than its catalog."""
+    """The end of a table's name: it says more than the catalog."""
     return text if len(text) <= most else "…" + text[-(most - 1) :]

@@ -1,6 +1,7 @@
-"""The one door every request comes through: how much, who, from where, may they; then the body; then the routes.
+"""Checks every request before its route: rate, sender, origin and role, then the body.
 
-What is turned away here never reached a handler, so nothing changed. It is written down and logged, without what was shown.
+A request rejected here never reached a handler, so nothing changed. Rejections are recorded and logged,
+without the secrets that were sent.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from lakewarden.console.refusals import Refusals, stranger
 from lakewarden.gateway.connection import neighbourhood
 
 LOGIN, LOGOUT, STATIC = "/login", "/logout", "/static/"
-# Without a token only where none but this machine can ask, and by a name of this machine: web pages may have others for it.
+# Without a token only on the loopback address and under a name of this machine: a web page may use another name for it.
 PROBES = ("/health", "/metrics")
 
 _STARTED = "lakewarden.started"
@@ -41,7 +42,7 @@ HEADERS = {
     "font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "x-frame-options": "DENY",
     "x-content-type-options": "nosniff",
-    # Not no-referrer: with that, browsers send `Origin: null` with our own forms.
+    # Not no-referrer: with that, browsers send `Origin: null` with the console's own forms.
     "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
@@ -67,13 +68,13 @@ class Gate:
             response = await self._turned_away(scope, denied)
             await response(scope, receive, send)
             return
-        except Exception as error:  # a mistake of ours: what could not be checked is not let in
+        except Exception as error:  # a bug: a request that could not be checked is rejected
             await on_error(Request(scope), error)(scope, receive, send)
             return
         try:
             await self._app(scope, receive, send)
         except Exception as error:
-            # Answered here and not outside, where an answer would have none of the headers.
+            # Answered here, because an answer from outside would lack the security headers.
             if scope.get(_STARTED):
                 raise
             await on_error(Request(scope), error)(scope, receive, send)
@@ -86,7 +87,7 @@ class Gate:
             raise Denied(
                 429,
                 "TooFast",
-                f"{method} {path}: more than {self._settings.requests_per_s:g} requests a second",
+                f"{method} {path}: more than {self._settings.requests_per_s:g} requests per second",
                 "send fewer, or see requests_per_s in [console]",
                 retry_after=wait,
             )
@@ -104,8 +105,8 @@ class Gate:
                 raise Denied(
                     403,
                     "OtherOrigin",
-                    f"post to {path}: the page that sent it is not of this console",
-                    "behind a proxy, let it pass the Host header on as the browser sent it",
+                    f"cannot post to {path}: the page that sent it is not from this console",
+                    "if there is a proxy, it must forward the browser's Host header unchanged",
                 )
         elif identity is not None:
             check_form(identity, path, headers, body)
@@ -114,8 +115,8 @@ class Gate:
     def _admit(self, identity: Identity | None, method: str, path: str, headers: dict[str, str]) -> None:
         here = is_local(headers.get("host", ""))
         if not self._auth.tokens and not here:
-            # A name that was pointed at 127.0.0.1 is how a web page talks to servers of its reader's machine. Where tokens are
-            # asked for, such a page is a stranger: browsers send the session's cookie to the name of its login only.
+            # A web page can reach local servers through a DNS name that points to 127.0.0.1. With tokens that is harmless:
+            # browsers send the session's cookie only to the name of the login page.
             raise Denied(
                 403,
                 "OtherHost",
@@ -127,12 +128,12 @@ class Gate:
         if path in PROBES and method in SAFE and self._settings.loopback and here:
             return
         if identity is None:
-            raise Denied(401, "Unauthorized", f"{method} {path}: no token, or not one that is known", _HOW)
+            raise Denied(401, "Unauthorized", f"{method} {path}: no token, or an unknown one", _HOW)
         if method not in SAFE and identity.role != OPERATE and path != LOGOUT:
             raise Denied(
                 403,
                 "Forbidden",
-                f"{method} {path}: the token of {identity.name} may look, not act",
+                f"{method} {path}: the token of {identity.name} may read, not act",
                 "use a token of operate_tokens in [console]",
             )
 
@@ -168,33 +169,33 @@ class Gate:
         return sending
 
 
-# A name or an address, and a port: what is more than that would become part of addresses we make from it.
+# A name or an address, and a port: anything more would become part of URLs built from it.
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
 
 
 def _check_written(scope: Scope, host: str) -> None:
-    """Refuses what no browser and no program of good will sends, and what later parts would trip over."""
+    """Reject requests that no browser and no correct program sends, and that later code cannot handle."""
     if host and not _HOST.fullmatch(host):
-        # Without it, the answer names the address this listens on.
+        # Without a Host header, the answer uses the address this listens on.
         scope["headers"] = [each for each in scope["headers"] if each[0] != b"host"]
-        raise Denied(400, "WrongHost", "read the request: its Host header is not a name and a port")
+        raise Denied(400, "WrongHost", "cannot read the request: its Host header is not a name and a port")
     if "\0" in scope["path"] or b"%00" in scope["query_string"]:
-        raise Denied(400, "WrongAddress", "read the request: a zero byte is in its address")
+        raise Denied(400, "WrongAddress", "cannot read the request: its address contains a zero byte")
 
 
 def client_of(scope: Scope) -> str:
-    """The address on the other end. What a header says about it anybody can write."""
+    """The address of the connection. Headers about it can be forged by anyone."""
     client = scope.get("client")
     return client[0] if client else ""
 
 
 def _unread(denied: Denied) -> bool:
-    """Whether more of the request may be on its way: then the connection ends with the answer."""
+    """Whether more of the request may still arrive: then the connection is closed after the answer."""
     return denied.status in (408, 413)
 
 
 def _not_logged_in(request: Request, denied: Denied) -> bool:
-    """A person who opened a page and has tried nothing yet."""
+    """A person who opened a page without having tried to log in."""
     tried = "authorization" in request.headers or request.method not in SAFE
     return denied.status == 401 and not tried and wants_page(request.url.path, request.headers)
 

@@ -1,4 +1,4 @@
-"""How much one client may ask for: requests a second, the size and time of a body, wrong tokens, calls that need Spark."""
+"""Limits per client: requests per second, size and time of a body, wrong tokens, calls that need Spark."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from lakewarden.console import queries
 from lakewarden.console.answers import Denied
 from lakewarden.rate_limit import TokenBucket
 
-# A whole body has to arrive within this time. The largest that is read takes a phone on a bad line two seconds.
+# A whole body must arrive within this time. The largest one takes a phone on a bad connection two seconds.
 BODY_SECONDS = 10.0
-# What a request that is turned away costs of the client's share: guessing is slow.
+# The cost of a rejected request in tokens, so that guessing is slow.
 PENALTY = 10
-# Rows that one client's refusals write in a minute; more are counted, and told with the next row.
+# Rejections of one client recorded per minute; more are counted, and the next row has the count.
 WRITTEN_PER_MINUTE = 20
 _MINUTE = 60.0
-# So many clients are remembered; beyond that, those that have been quiet are forgotten.
+# The most clients that are tracked; beyond that, inactive ones are removed.
 _CLIENTS = 10_000
-# A login that failed so often in a row has to wait, twice as long each time.
+# After this many failed logins in a row, a client must wait, twice as long each time.
 _FREE_FAILURES, _LONGEST_WAIT = 3, 300.0
-# Calls that need Spark: so many at once, one more where an operator acts; so many past their deadline are left to themselves.
+# Calls that need Spark: the most at a time, one more for operators, and the most that may continue past their deadline.
 _HEAVY_AT_ONCE, _KEPT_FOR_OPERATORS, _LEFT_BEHIND = 4, 1, 8
 _LENGTH = re.compile("[0-9]{1,18}")
 
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class Rates:
-    """A bucket per client that fills by `per_s` a second and holds two seconds' worth."""
+    """A token bucket per client that fills by `per_s` a second and holds two seconds' worth."""
 
     def __init__(self, per_s: float) -> None:
         self._per_s, self._most = per_s, max(2 * per_s, float(PENALTY))
@@ -76,13 +76,13 @@ class Rates:
 
 
 class Failures:
-    """Logins that failed, by address: after a few, each has to wait longer than the one before."""
+    """Failed logins by address: after a few, each attempt must wait longer than the one before."""
 
     def __init__(self) -> None:
         self._failed: dict[str, tuple[int, float]] = {}
 
     def wait(self, address: str) -> float:
-        """Seconds until the next attempt is looked at."""
+        """Seconds until the next attempt is accepted."""
         count, at = self._failed.get(address, (0, 0.0))
         pause = 0.0 if count < _FREE_FAILURES else min(2.0 ** (count - _FREE_FAILURES), _LONGEST_WAIT)
         return max(0.0, at + pause - clock.monotonic())
@@ -99,14 +99,15 @@ class Failures:
 
 
 class Notes:
-    """Which refusals are written down: the first ones of each client in a minute. The database is not for a flood to fill."""
+    """Which rejections are recorded: the first ones of each client in a minute, so that a flood does not fill
+    the database."""
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[float, int]] = {}
         self._counting = threading.Lock()
 
     def due(self, client: str) -> int | None:
-        """None: only count it. Else write it, together with how many were only counted before."""
+        """None: only count it. Otherwise record it, with the number of rejections counted before."""
         with self._counting:
             return self._due(client, clock.monotonic())
 
@@ -122,12 +123,13 @@ class Notes:
 
 
 class Heavy:
-    """Calls that read a table through Spark: a few at once, each with a deadline, so that the rest of the console keeps answering.
+    """Calls that read a table through Spark: a few at a time, each with a deadline, so that the rest of the
+    console stays responsive.
 
-    A call that misses its deadline cannot be stopped inside the JVM: its client is answered, its place is free again, and its
-    thread goes on; so many of them may be left behind before reads are turned away. One place is kept for what operators do:
-    whatever readers ask, a pin is taken. `revive` is called before a call begins while no other is running: there a Spark
-    that died may be replaced.
+    A call that misses its deadline cannot be stopped inside the JVM. Its client gets an answer, its place is
+    free again, and its thread continues. If too many such calls are left running, reads are rejected. One
+    place is reserved for operators, so that a pin is possible however much is read. `revive` is called before
+    a call while no other call is running: it may replace a dead Spark session.
     """
 
     def __init__(self, revive: Callable[[], None] = lambda: None, seconds: float = 120.0) -> None:
@@ -136,11 +138,11 @@ class Heavy:
         self._waited_for, self._left_behind = 0, 0
 
     def read(self, ask: Callable[[], T]) -> T:
-        """What `ask` returns. Denied where too many are asked already, or where it takes too long."""
+        """The result of `ask`. Denied if too many calls are running, or if it takes too long."""
         return self._call(ask, _HEAVY_AT_ONCE, _LEFT_BEHIND)
 
     def act(self, ask: Callable[[], T]) -> T:
-        """The same for what an operator does."""
+        """The same for an operator's action."""
         return self._call(ask, _HEAVY_AT_ONCE + _KEPT_FOR_OPERATORS, 2 * _LEFT_BEHIND)
 
     def _call(self, ask: Callable[[], T], most: int, most_left: int) -> T:
@@ -184,11 +186,11 @@ class Heavy:
 
     def _run(self, ask: Callable[[], T], answer: Future[T], alone: bool) -> None:
         try:
-            with self._reviving:  # others wait here until Spark is there
+            with self._reviving:  # other calls wait here until Spark has started
                 if alone:
                     self._revive()
             answer.set_result(ask())
-        except BaseException as error:  # it is raised where the call was made
+        except BaseException as error:  # raised again in the caller's thread
             answer.set_exception(error)
 
     def _came_back(self, _: Future[T]) -> None:
@@ -197,7 +199,8 @@ class Heavy:
 
 
 def with_policy(request: Request, table: str, ask: Callable[[], T], *, acts: bool = False) -> T:
-    """What needs the policy of a table: one that was never read is read through Spark for it."""
+    """Run a call that needs the policy of a table. If the table was never read, it is read through Spark
+    first."""
     state = request.app.state
     if queries.was_read(state.warden, table):
         return ask()
@@ -206,7 +209,7 @@ def with_policy(request: Request, table: str, ask: Callable[[], T], *, acts: boo
 
 
 async def read_body(receive: Receive, declared: str | None, most: int) -> bytes:
-    """All of it, or Denied: too large by what the client says or by what it sends, or too slow."""
+    """The whole body, or Denied: too large by its header or by its content, or too slow."""
     if declared is not None and (not _LENGTH.fullmatch(declared) or int(declared) > most):
         raise _too_large(most)
     body = bytearray()
@@ -215,7 +218,9 @@ async def read_body(receive: Receive, declared: str | None, most: int) -> bytes:
             while True:
                 message: Message = await receive()
                 if message["type"] == "http.disconnect":
-                    raise Denied(400, "Disconnected", "read the body: the client left in the middle of it")
+                    raise Denied(
+                        400, "Disconnected", "cannot read the body: the client disconnected before the end"
+                    )
                 body += message.get("body", b"")
                 if len(body) > most:
                     raise _too_large(most)
@@ -223,11 +228,14 @@ async def read_body(receive: Receive, declared: str | None, most: int) -> bytes:
                     return bytes(body)
     except TimeoutError:
         raise Denied(
-            408, "TooSlow", f"read the body: not all of it came within {BODY_SECONDS:g} seconds"
+            408, "TooSlow", f"cannot read the body: it did not arrive within {BODY_SECONDS:g} seconds"
         ) from None
 
 
 def _too_large(most: int) -> Denied:
     return Denied(
-        413, "TooLarge", f"read the body: it is larger than {most // 1024} kB", "see max_body_kb in [console]"
+        413,
+        "TooLarge",
+        f"cannot read the body: it is larger than {most // 1024} kB",
+        "see max_body_kb in [console]",
     )

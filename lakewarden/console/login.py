@@ -1,4 +1,4 @@
-"""Logging in with a browser: a form that takes a token and gives a cookie, and the way out."""
+"""Browser login and logout: a form that takes a token and sets a cookie."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def login_router(warden: Lakewarden, auth: Auth, refusals: Refusals) -> APIRoute
         if found is None:
             failures.add(near)
             await _refused(address, "wrong token")
-            return _form(there, "That token is not known.", 401)
+            return _form(there, "This token is not known.", 401)
         failures.forget(near)
         who = Identity(*found, address)
         await run_in_threadpool(record, warden, who, "login", "console", DONE, {})
@@ -80,6 +80,6 @@ def _form(there: str, told: str = "", status: int = 200) -> HTMLResponse:
 
 
 def _safe(there: str) -> str:
-    """Where to go after logging in: a page of this console, or its first one."""
+    """The page to open after login: a page of this console, or the first page."""
     inside = there.startswith("/") and not there.startswith("//")
     return there if inside and there.isprintable() and "\\" not in there else "/"

@@ -1,4 +1,5 @@
-"""The REST API's page: every route and what it takes, made from the OpenAPI document. Nothing is loaded from elsewhere."""
+"""The REST API's documentation page: every route and its parameters, from the OpenAPI document. Nothing is
+loaded from other sites."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ _HEAD = """<!doctype html>
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One line of the manual."""
+    """One line of the page."""
 
     method: str
     path: str

@@ -1,4 +1,5 @@
-"""Who was turned away: into the log and the database, without what they showed, and no more than a flood deserves."""
+"""Records rejected requests in the log and the database, without the secrets that were sent, and limited
+during a flood."""
 
 from __future__ import annotations
 
@@ -15,13 +16,13 @@ from lakewarden.state.audit_log import OperatorActions
 
 UNKNOWN = "unknown"
 _NONE = "none"
-# So many refusals of strangers are kept, the newest: what operators did stays, what anybody can cause is bounded.
+# The newest rejections of unknown senders that are kept. Operators' actions are never deleted.
 MOST = 50_000
 _EVERY = 500
 
 
 class Refusals:
-    """Called from threads: writing takes a moment."""
+    """May be called from several threads; writing takes a moment."""
 
     def __init__(self, warden: Lakewarden) -> None:
         self._warden, self._notes = warden, Notes()
@@ -36,10 +37,10 @@ class Refusals:
             if row % _EVERY == 0:
                 OperatorActions(self._warden.state).trim(_NONE, MOST)
         except LakewardenError as error:
-            # It was turned away all the same, and the log has it.
-            log.error("could not write down that %s on %s was refused: %s", action, target, error.message)
+            # The request was rejected anyway, and the log has it.
+            log.error("cannot record that %s on %s was refused: %s", action, target, error.message)
 
 
 def stranger(address: str) -> Identity:
-    """Somebody who showed nothing that is known."""
+    """An unknown sender."""
     return Identity(UNKNOWN, _NONE, address)

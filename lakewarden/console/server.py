@@ -1,4 +1,4 @@
-"""Serving the console: on a thread of its own beside a worker, or as the whole process of `lakewarden console`."""
+"""Serves the console: on its own thread beside a worker, or as the whole process of `lakewarden console`."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from lakewarden.gateway.listener import Server, bind, check_tls, shown
 
 _IDLE_SECONDS = 15
 _CONNECTIONS = 512
-# Requests that are under way have so long when the server stops.
+# Seconds that open requests have when the server stops.
 _LAST_SECONDS = 5
 _START_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """Where a console listens, and whether it asks for tokens."""
+    """The address of a console, and whether it requires tokens."""
 
     address: str
     tokens: bool
@@ -43,7 +43,7 @@ class Listening:
 
 
 class ConsoleServer:
-    """`start` and `stop` beside other work, or `serve` until the process is told to stop."""
+    """`start` and `stop` run it beside other work; `serve` runs until the process is stopped."""
 
     def __init__(
         self,
@@ -54,8 +54,8 @@ class ConsoleServer:
         port: int | None = None,
         revive: Callable[[], None] = lambda: None,
     ) -> None:
-        """Wrong settings are told here, before anything listens. Port 0 takes a free one. `metrics` stand in for the lake's own;
-        for `revive` see `create_app`."""
+        """Checks the settings before anything listens. Port 0 picks a free port. `metrics` is used instead of
+        the lake's own; for `revive` see `create_app`."""
         self._settings = with_address(warden.config.console, host, port)
         where = str(warden.config.path or "the configuration")
         check_tls(self._settings.tls_certificate, self._settings.tls_key, "console", where)
@@ -65,7 +65,7 @@ class ConsoleServer:
 
     @property
     def address(self) -> str:
-        """Where it will listen, as the settings say; with port 0 `start` knows."""
+        """The configured address. With port 0 the real one is known after `start`."""
         return self._at(self._settings.port)
 
     def _at(self, port: int) -> str:
@@ -73,19 +73,19 @@ class ConsoleServer:
         return f"{scheme}://{shown(self._settings.host)}:{port}"
 
     def serve(self, ready: Callable[[Listening], None] = lambda _: None) -> None:
-        """Until SIGINT or SIGTERM, or `stop` from another thread; `ready` hears where it listens."""
+        """Serve until SIGINT or SIGTERM, or `stop` from another thread. `ready` is called with the address."""
         settings = self._settings
         with bind(settings.host, settings.port, "console") as listener:
             port = listener.getsockname()[1]
             told = Listening(self._at(port), bool(settings.tokens))
             self._server = Server(self._config(port), lambda: ready(told))
-            # What is loaded by now stays. Looking through it again and again for garbage made every tenth page twice as slow.
+            # Objects loaded so far are excluded from garbage collection: scanning them again and again made every tenth page twice as slow.
             gc.collect()
             gc.freeze()
             self._server.run(sockets=[listener])
 
     def start(self) -> Listening:
-        """Listens when this returns; raises what keeps it from listening."""
+        """Returns when the server listens; raises if it cannot listen."""
         heard = threading.Event()
         told: list[Listening] = []
         failed: list[BaseException] = []
@@ -112,7 +112,7 @@ class ConsoleServer:
         return told[0]
 
     def stop(self) -> None:
-        """Requests under way are answered first, for a few seconds. Twice is once."""
+        """Answer open requests for a few seconds, then stop. A second call does nothing."""
         if self._server is not None:
             self._server.should_exit = True
         if self._thread is not None:
@@ -130,7 +130,7 @@ class ConsoleServer:
             log_config=None,
             access_log=False,
             server_header=False,
-            proxy_headers=False,  # anybody can write them
+            proxy_headers=False,  # clients can write anything into these headers
             limit_concurrency=_CONNECTIONS,
             timeout_keep_alive=_IDLE_SECONDS,
             timeout_graceful_shutdown=_LAST_SECONDS,
@@ -143,11 +143,11 @@ def _why(failed: list[BaseException]) -> LakewardenError:
     if failed and isinstance(failed[0], LakewardenError):
         return failed[0]
     reason = repr(failed[0]) if failed else f"it did not listen within {_START_SECONDS:g} seconds"
-    return UsageError(reason=f"start the console: {reason}", hint="see its log")
+    return UsageError(reason=f"cannot start the console: {reason}", hint="see its log")
 
 
 class ConsoleConnection(Connection):
-    """Who is cut off is written down, as any other who is turned away."""
+    """Records closed connections like other rejections."""
 
     def most_per_address(self) -> int:
         app: Any = self.config.app

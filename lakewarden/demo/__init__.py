@@ -1,1 +1,1 @@
-"""A messy sample lake that needs no services, to see Lakewarden at work on."""
+"""A messy sample lake that needs no services, to try Lakewarden on."""

@@ -1,4 +1,4 @@
-"""The folder the demo keeps its lake in: made fresh each time, and never one that someone else made."""
+"""The folder of the demo's lake: created again each time, and never a folder that something else created."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TABLE = f"{CATALOG}.demo.events"
 _MARK = ".made-by-lakewarden-demo"
 
 _CONFIG = """\
-# Written by `lakewarden demo`. Change what you like and run the commands again.
+# Written by `lakewarden demo`. Change any value and run the commands again.
 
 [state]
 url = "sqlite:///state.db"        # runs, steps and policies; beside this file
@@ -27,7 +27,8 @@ rewrite_min_input_files = 8       # small files a partition needs before it is c
 
 
 def make_folder(folder: Path) -> Path:
-    """A new, empty lake in the folder; returns its configuration file. What an earlier demo left there is removed."""
+    """Create a new, empty lake in the folder and return its configuration file. The lake of an earlier demo
+    is removed."""
     place = folder.absolute()
     if place.is_symlink() or (place.exists() and not (place / _MARK).is_file()):
         raise Refused(
@@ -39,7 +40,7 @@ def make_folder(folder: Path) -> Path:
     if place.exists():
         shutil.rmtree(place)
     place.mkdir(parents=True)
-    (place / _MARK).write_text("`lakewarden demo` removes this folder and makes it anew\n", "utf-8")
+    (place / _MARK).write_text("`lakewarden demo` deletes this folder and creates it again\n", "utf-8")
     config = place / "lakewarden.toml"
     config.write_text(_CONFIG.format(catalog=CATALOG, warehouse=_quoted(place / "warehouse")), "utf-8")
     return config

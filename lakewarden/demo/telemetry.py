@@ -1,4 +1,5 @@
-"""The demo's table: telemetry by day, written the way a careless stream writes it, and the questions asked of it."""
+"""The demo's table: telemetry by day, written in many small files as a badly tuned stream writes it, and a
+query on it."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from lakewarden import clock
 
 COMMITS = 4
 DAYS = 6
-FILES_PER_DAY = 15  # of each commit: one per writing task
+FILES_PER_DAY = 15  # files per day and commit: one per writing task
 ROWS_PER_COMMIT = 240_000
 ASKED_DAYS = ("2026-03-02", "2026-03-03")
 
@@ -36,7 +37,7 @@ _QUESTION = "select device, avg(value), max(value) from {table} where day in ({d
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Every row of a snapshot in two numbers: equal contents have equal ones."""
+    """A checksum of a snapshot's rows in two numbers: equal rows have equal numbers."""
 
     rows: int
     checksum: str
@@ -70,7 +71,7 @@ class Telemetry:
         return Content(int(row[0]), f"{row[1] & 0xFFFFFFFFFFFFFFFF:016x}-{row[2]:x}")
 
     def query_seconds(self, times: int = 3) -> float:
-        """The best of several, after a first one that only warms up."""
+        """The fastest of several queries, after a first one that only warms up."""
         query = _QUESTION.format(table=self.table, days=self._asked())
         return min([self._timed(query) for _ in range(times + 1)][1:])
 
@@ -80,7 +81,7 @@ class Telemetry:
         return clock.monotonic() - began
 
     def files_opened(self) -> int:
-        """How many files the question has to read."""
+        """How many files the query has to read."""
         row = self.spark.sql(
             f"select count(*) from {self.table}.files where partition.day in ({self._asked()})"
         ).first()

@@ -179,7 +179,7 @@ def _routed(method: str, path: bytes, headers: Headers) -> Route:
     parsed = route(method, path)
     overrides = any(name.lower() in OVERRIDES for name, _ in headers)
     if overrides:
-        raise Unreadable("a header says that the request is another one than it seems")
+        raise Unreadable("a header replaces the method of the request")
     return parsed
 
 
@@ -221,7 +221,7 @@ def without_address(answer: Answer) -> Answer:
     except (ValueError, RecursionError):
         content = None
     if not isinstance(content, dict):
-        return answers.unavailable("the catalog's configuration is not what it should be, a JSON object")
+        return answers.unavailable("the catalog's configuration is not a JSON object")
     parts = [
         part
         for name in ("defaults", "overrides")

@@ -37,7 +37,7 @@ class Bodies:
                     raise Answered(answers.too_large(too_large))
                 if self._held > MOST_BYTES:
                     raise Answered(
-                        answers.unavailable("too many large commits are on their way; nothing was forwarded")
+                        answers.unavailable("too many large commits are in progress; nothing was forwarded")
                     )
             yield bytes(body)
         finally:

@@ -164,7 +164,9 @@ class Door:
         if seen is None:
             return Now()
         if uuids.get(case.ref, seen.uuid) != seen.uuid:
-            raise Answered(answers.conflict(f"{case.ref} was dropped and made anew while the commit waited"))
+            raise Answered(
+                answers.conflict(f"{case.ref} was dropped and created again while the commit waited")
+            )
         return await self._facts.now(case.ref, seen)
 
     async def _seen(self, case: _Case, headers: Headers) -> TableNow | None:
@@ -222,7 +224,7 @@ class Door:
             )
         except Exception as error:  # whatever it is, the commit was sent: only "unknown" is a correct answer
             return answers.unknown(
-                f"the catalog did not say whether the commit happened ({_words(error)}); look at the table before trying again"
+                f"the catalog did not say whether the commit happened ({_words(error)}); check the table before you try again"
             )
         finally:
             self._counts.catalog_seconds.observe(clock.monotonic() - began)
@@ -294,7 +296,7 @@ def _why(error: Exception) -> str:
         return "the state database does not answer as it should"
     if isinstance(error, LakewardenError):
         return error.message
-    return f"something unforeseen ({type(error).__name__}), which the gateway's log has"
+    return f"an unexpected error ({type(error).__name__}); see the gateway's log"
 
 
 def _words(error: Exception) -> str:

@@ -95,7 +95,7 @@ class Turns:
             async with asyncio.timeout(self._wait):
                 await here.acquire()
         except TimeoutError:
-            reason = f"others were before it for {self._wait:g} seconds; nothing was done"
+            reason = f"other commits were ahead of it for {self._wait:g} seconds; nothing was done"
             raise CommitLost(table=table, reason=reason) from None
         try:
             yield
@@ -108,4 +108,6 @@ def _let_go(held: AbstractContextManager[Lock], table: TableRef) -> None:
         held.__exit__(None, None, None)
     except Exception as error:
         # The commit's outcome is known by now, and no error may replace it; the lock expires by itself.
-        log.warning("the lock on %s stays until its time is over: %s", table, type(error).__name__)
+        log.warning(
+            "cannot release the lock on %s, it stays until it expires: %s", table, type(error).__name__
+        )

@@ -108,12 +108,12 @@ def _identity(change: Change, now: Now) -> Iterator[Objection]:
     if not change.creates and any(each.lower() != now.uuid.lower() for each in change.uuids):
         yield Objection(
             Rule.UUID,
-            "it gives the table another uuid (assign-uuid), and would take it away from under its pins",
+            "it gives the table another uuid (assign-uuid), so its pins would no longer apply",
         )
 
 
 def _properties(change: Change, rules: Rules, now: Now) -> Iterator[Objection]:
-    """Permission to change a table is not permission to change its rules, if the operator set these."""
+    """A client that may change a table may not change properties that the operator's policy sets."""
     if not now.uuid:
         return
     left = change.afterwards(now.properties)
@@ -151,9 +151,8 @@ def _removal(change: Change, rules: Rules, now: Now) -> Iterator[Objection]:
 
 
 def _streams(foreign: frozenset[int], rules: Rules, now: Now) -> Iterator[Objection]:
-    """A streaming writer walks from a branch's head to its last commit: if a snapshot in between is missing, it
-    commits again.
-    """
+    """Objections on behalf of streaming writers. Such a writer walks from a branch's head to its last commit;
+    if a snapshot in between is missing, it commits its data again."""
     heads = [each.snapshot_id for each in now.refs.values() if each.kind == "branch"]
     for hold in held_in("iceberg", now.snapshots, heads, rules.restarts, now.at):
         cut = foreign & {hold.snapshot_id, *hold.chain}
@@ -209,7 +208,7 @@ def _done_to_tag(ref: RefChange, change: Change, now: Now) -> str | None:
 
 
 def _kept_for(own_age: int | None, properties: Mapping[str, str]) -> float:
-    """For how many milliseconds a tag is kept: by its own value, or the table's default for tags, or forever."""
+    """Milliseconds that a tag is kept: by its own value, else the table's default for tags, else forever."""
     if own_age is not None:
         return own_age
     try:

@@ -49,7 +49,7 @@ def bind(host: str, port: int, section: str) -> socket.socket:
     except OSError as error:
         listener.close()
         raise UsageError(
-            reason=f"listen on {host} port {port}: {error.strerror or error}",
+            reason=f"cannot listen on {host} port {port}: {error.strerror or error}",
             hint=f"choose another with --port, in [{section}], or as LAKEWARDEN_{section.upper()}__PORT"
             + ("; a worker needs none with [worker] console = false" if section == "console" else ""),
         ) from None

@@ -30,13 +30,13 @@ class Counts:
         self._registry = CollectorRegistry()
         self.failures = Counter(
             "lineage_validation_failures",
-            "Commits turned away because they do not say what the table asks every commit to say.",
+            "Commits rejected because they lack the lineage that the table requires.",
             ["table", "door"],
             registry=self._registry,
         )
         self.refusals = Counter(
             "lakewarden_gateway_refusals",
-            "Commits turned away, by the rule that speaks against them.",
+            "Commits rejected, by the rule they break.",
             ["table", "rule"],
             registry=self._registry,
         )
@@ -54,14 +54,14 @@ class Counts:
         )
         self.seconds = Histogram(
             "lakewarden_gateway_request_seconds",
-            "From the request to the end of its answer.",
+            "Seconds from the request to the end of its answer.",
             ["kind"],
             buckets=_SECONDS,
             registry=self._registry,
         )
         self.catalog_seconds = Histogram(
             "lakewarden_gateway_catalog_seconds",
-            "Of that, what the catalog behind took for a commit.",
+            "Seconds of that spent in the catalog for a commit.",
             buckets=_SECONDS,
             registry=self._registry,
         )

@@ -127,7 +127,7 @@ def rules(policy: Policy, settled: frozenset[str] = frozenset()) -> Rules:
 
 
 def _kept(properties: Mapping[str, str]) -> dict[str, str]:
-    """The cached part of a table's properties: how it is kept, and whose colder tier it is."""
+    """The cached part of a table's properties: policy keys, and the live table of a cold table."""
     return {**_own(properties), **cold_properties(properties)}
 
 

@@ -38,7 +38,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """`before` is the path up to the namespaces or transactions, as sent. A commit names its table."""
+    """`before` is the path up to the namespaces or transactions, as sent. Only a commit names its table."""
 
     kind: Kind
     before: bytes = b""
@@ -67,7 +67,8 @@ def route(method: str, path: bytes) -> Route:
 
 
 def _asks_config(path: bytes) -> bool:
-    """In any spelling: only the answer to this request is changed, so every path that may be it is treated as it."""
+    """Whether the request is for the catalog's configuration, in any spelling. Every path that may be one
+    counts, because only the answer is changed."""
     plain = unquote_to_bytes(path).lower().replace(b"\\", b"/")
     names = posixpath.normpath(b"/".join(each.partition(b";")[0] for each in plain.split(b"/")))
     return names.endswith(b"/v1/config")

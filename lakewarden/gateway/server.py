@@ -103,7 +103,7 @@ def catalog_behind(config: Config) -> CatalogConfig:
         return rest[named]
     configured = ", ".join(sorted(rest)) or "none"
     if named is None:
-        reason = f"nothing says which catalog to stand in front of; REST catalogs are: {configured}"
+        reason = f"it is not set, and there is not exactly one REST catalog; REST catalogs are: {configured}"
     elif named in config.catalogs:
         reason = f"found {named!r}, which is no REST catalog with a uri; those are: {configured}"
     else:

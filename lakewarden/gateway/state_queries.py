@@ -75,7 +75,8 @@ class Facts:
         return await self._ask(found)
 
     async def answers(self) -> bool:
-        """Whether the state database answers in time. It is asked only once at a time, however many callers wait."""
+        """Whether the state database answers in time. Only one query runs at a time, however many callers
+        wait."""
         if self._looking is None or self._looking.done():
             self._looking = asyncio.ensure_future(self._ask(self._reached))
         try:

@@ -203,7 +203,7 @@ def _object(value: Any, missing: bool = False) -> dict[str, Any]:
     if missing and value is None:
         return {}
     if not isinstance(value, dict):
-        raise ValueError("it is not what a table looks like")
+        raise ValueError("it is not a table's description")
     return value
 
 

@@ -1,1 +1,2 @@
-"""The state database: what Lakewarden itself must remember. One module per noun."""
+"""The state database: what Lakewarden stores about runs, tables, trash, holds and health. One module per
+noun."""

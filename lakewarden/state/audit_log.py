@@ -1,4 +1,5 @@
-"""The audit log: what operators did through the console and the REST API, and how many commits were rejected for their lineage."""
+"""The audit log: operators' actions in the console and the REST API, and counts of commits rejected for
+missing lineage."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from lakewarden.state.schema import lineage_rejections, operator_actions
 
 @dataclass(frozen=True, slots=True)
 class OperatorAction(Plain):
-    """`outcome` is `done`, `refused` or `failed`, and `begun` until that is known; `detail` has no secret."""
+    """`outcome` is `begun` until the action ends, then `done`, `refused` or `failed`. `detail` never contains
+    a secret."""
 
     at: datetime
     who: str
@@ -34,20 +36,20 @@ class OperatorActions:
         self._state = state
 
     def add(self, action: OperatorAction) -> int:
-        """The number of its row."""
+        """Returns the number of the new row."""
         row = {name: getattr(action, name) for name in OperatorAction.__slots__}
         with self._state.write() as connection:
             new = insert(operator_actions).values({**row, "detail": dict(action.detail)})
             return int(connection.execute(new.returning(operator_actions.c.id)).scalar_one())
 
     def end(self, row: int, outcome: str, detail: Mapping[str, Any]) -> None:
-        """What became of it."""
+        """Store the outcome of the action."""
         mine = update(operator_actions).where(operator_actions.c.id == row)
         with self._state.write() as connection:
             connection.execute(mine.values(outcome=outcome, detail=dict(detail)))
 
     def trim(self, role: str, most: int) -> int:
-        """Of rows of this role the newest so many stay; how many went."""
+        """Delete all but the newest `most` rows of this role; returns the number of deleted rows."""
         of_role = operator_actions.c.role == role
         newest = select(operator_actions.c.id).where(of_role).order_by(operator_actions.c.id.desc())
         with self._state.write() as connection:
@@ -58,7 +60,7 @@ class OperatorActions:
             return connection.execute(gone).rowcount
 
     def list(self, target: str | None = None, limit: int = 100) -> tuple[OperatorAction, ...]:
-        """The newest first."""
+        """Actions, newest first."""
         wanted = select(operator_actions).order_by(operator_actions.c.id.desc()).limit(limit)
         if target is not None:
             wanted = wanted.where(operator_actions.c.target == target)
@@ -74,7 +76,8 @@ class OperatorActions:
 
 @dataclass(frozen=True, slots=True)
 class Rejected(Plain):
-    """`door` is where the commit was stopped: job, pyiceberg or gateway. `reason` is the newest one's."""
+    """`door` is where the commit was stopped: job, pyiceberg or gateway. `reason` is that of the newest
+    rejection."""
 
     table: str
     door: str
@@ -90,7 +93,7 @@ class Rejections:
         self._state = state
 
     def add(self, table: str, door: str, reason: str, now: datetime, count: int = 1) -> None:
-        """A door that turns away many at once adds them together."""
+        """`count` adds several rejections at once."""
         row = {"table_name": table, "door": door, "total": count, "last_at": now, "last_reason": reason}
         with self._state.write() as connection:
             dialect: Any = postgresql if connection.dialect.name == "postgresql" else sqlite

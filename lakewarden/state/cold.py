@@ -1,4 +1,5 @@
-"""The colder tier in the state database: copies of files, snapshots that were handed off, and which tables are cold tables."""
+"""The colder tier in the state database: copies of files, handed-off snapshots, and which tables are cold
+tables."""
 
 from __future__ import annotations
 
@@ -21,9 +22,11 @@ _AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True)
 class ColdFile:
-    """`path` is the live file's, in its normal form. `storage_class` None: its store has none, or nobody asked for one.
+    """A copy of a file in the colder tier. `path` is the live file's, normalized. `storage_class` is None if
+    the store has no classes, or the class is unknown.
 
-    `etag` is what the store said of it when it went to its class, `proven_at` when all of it was last read and was right.
+    `etag` is the store's value when the copy moved to its class; `proven_at` is when the whole copy was last
+    read and found correct.
     """
 
     path: str
@@ -37,18 +40,19 @@ class ColdFile:
     copied_at: datetime | None = None
 
     def before(self, moment: datetime | None) -> bool:
-        """Whether the copy was made before then."""
+        """Whether the copy was created before this time."""
         return moment is not None and self.copied_at is not None and self.copied_at < moment
 
 
 class ColdFiles:
-    """A copy that was let go is none: no cold snapshot needs it, and it may be deleted at any time."""
+    """Copies of files. A released copy (`let_go_at` is set) does not count: no cold snapshot needs it, and it
+    may be deleted at any time."""
 
     def __init__(self, state: State) -> None:
         self._state = state
 
     def add(self, table_uuid: str, copies: Iterable[ColdFile], run_id: str, now: datetime) -> None:
-        """All of them or none; one that is there already is replaced."""
+        """All copies or none. An existing row is replaced."""
         with self._state.write() as connection:
             for each in copies:
                 row = {
@@ -68,21 +72,23 @@ class ColdFiles:
                 upsert(connection, cold_files, row, ["table_uuid", "path"])
 
     def among(self, table_uuid: str, paths: Sequence[str]) -> Mapping[str, ColdFile]:
-        """Those of the paths that have a copy, by the path as it was asked for."""
+        """The copies of these live paths, by the path as given."""
         return self._live(table_uuid, paths, cold_files.c.let_go_at.is_(None))
 
     def let_go_among(self, table_uuid: str, paths: Sequence[str]) -> Mapping[str, ColdFile]:
-        """Those of the paths that had a copy until the colder tier's own retention was over."""
+        """Released copies of these live paths, by the path as given: their retention in the colder tier is
+        over."""
         return self._live(table_uuid, paths, cold_files.c.let_go_at.is_not(None))
 
     def copies(self, table_uuid: str, cold_paths: Sequence[str]) -> Mapping[str, ColdFile]:
-        """Those of the paths in the colder tier that are known copies, by that path."""
+        """The recorded copies among these paths of the colder tier, keyed by that path."""
         with self._state.read() as connection:
             found = _chunks(connection, table_uuid, cold_files.c.cold_path, cold_paths)
             return {row.cold_path: _file(row) for row in found if row.let_go_at is None}
 
     def classed(self, table_uuid: str, etags: Mapping[str, str], storage_class: str, now: datetime) -> None:
-        """These copies, by their path in the colder tier, have that class from now on, and the store says that of each."""
+        """Store that these copies, by cold path, now have the storage class, each with the etag the store
+        reported."""
         with self._state.write() as connection:
             for cold_path, etag in etags.items():
                 connection.execute(
@@ -92,15 +98,15 @@ class ColdFiles:
                 )
 
     def prove(self, table_uuid: str, paths: Sequence[str], now: datetime) -> None:
-        """The copies of these live files were read, every byte, and are what was copied."""
+        """Store that the copies of these live files were read completely and are correct."""
         self._set(table_uuid, cold_files.c.path, [normal(each) for each in paths], {"proven_at": now})
 
     def let_go(self, table_uuid: str, cold_paths: Sequence[str], now: datetime) -> None:
-        """No cold snapshot needs these any more: nobody is to rely on them."""
+        """Release these copies: no cold snapshot needs them any more, and no job may rely on them."""
         self._set(table_uuid, cold_files.c.cold_path, cold_paths, {"let_go_at": now})
 
     def take_back(self, table_uuid: str, cold_paths: Sequence[str]) -> None:
-        """Copies that were let go, are there as they were, and are needed again."""
+        """Use released copies again: they still exist unchanged, and a cold snapshot needs them."""
         self._set(table_uuid, cold_files.c.cold_path, cold_paths, {"let_go_at": None})
 
     def _live(
@@ -150,13 +156,13 @@ def _file(row: Any) -> ColdFile:
 
 
 class ColdSnapshots:
-    """`table_uuid` is the live table's."""
+    """Handed-off snapshots. `table_uuid` is the live table's."""
 
     def __init__(self, state: State) -> None:
         self._state = state
 
     def add(self, table_uuid: str, snapshot_ids: Collection[int], run_id: str, at: datetime) -> None:
-        """They are in the cold table since then. One that had left counts anew."""
+        """The snapshots are in the cold table since `at`. A snapshot that had left gets the new time."""
         with self._state.write() as connection:
             for snapshot_id in snapshot_ids:
                 row = {
@@ -169,7 +175,7 @@ class ColdSnapshots:
                 upsert(connection, cold_snapshots, row, ["table_uuid", "snapshot_id"])
 
     def leave(self, table_uuid: str, snapshot_ids: Collection[int], at: datetime) -> None:
-        """Their time in the colder tier is over."""
+        """The retention of these snapshots in the colder tier is over."""
         ids, mine = list(snapshot_ids), cold_snapshots.c.table_uuid == table_uuid
         with self._state.write() as connection:
             for start in range(0, len(ids), _AT_ONCE):
@@ -177,7 +183,7 @@ class ColdSnapshots:
                 connection.execute(update(cold_snapshots).where(mine, these).values(left_at=at))
 
     def handed(self, table_uuid: str) -> Mapping[int, datetime]:
-        """When each of those that have not left was handed off."""
+        """When each snapshot that is still in the colder tier was handed off."""
         wanted = select(cold_snapshots.c.snapshot_id, cold_snapshots.c.handed_at).where(
             cold_snapshots.c.table_uuid == table_uuid, cold_snapshots.c.left_at.is_(None)
         )
@@ -185,7 +191,7 @@ class ColdSnapshots:
             return {row.snapshot_id: row.handed_at for row in connection.execute(wanted)}
 
     def left(self, table_uuid: str) -> frozenset[int]:
-        """Those that were handed off, and whose time in the colder tier is over."""
+        """Handed-off snapshots whose retention in the colder tier is over."""
         wanted = select(cold_snapshots.c.snapshot_id).where(
             cold_snapshots.c.table_uuid == table_uuid, cold_snapshots.c.left_at.is_not(None)
         )
@@ -197,7 +203,8 @@ log = logging.getLogger(__name__)
 
 
 class ColdTables:
-    """Kept by whoever asks again and again: what is a colder tier stays one, and is asked for once."""
+    """Tells which tables are cold tables. Keep the instance for repeated questions: a cold table stays one,
+    so positive answers are cached."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -205,7 +212,8 @@ class ColdTables:
         self._told: set[str] = set()
 
     def source(self, properties: Mapping[str, str], table_uuid: str, location: str = "") -> str:
-        """The table whose colder tier this one is; empty where only its properties say so, or nothing does."""
+        """The live table of this cold table. Empty if no property names one, or if no recorded copy confirms
+        the property."""
         live = cold_source(properties)
         if not live or (table_uuid, live) in self._known:
             return live
@@ -219,7 +227,7 @@ class ColdTables:
         if table_uuid not in self._told:
             self._told.add(table_uuid)
             log.warning(
-                "table %s says it is the colder tier of %s (property %s), but hand-off recorded no copy there; "
+                "table %s claims to be the colder tier of %s (property %s), but hand-off recorded no copy there; "
                 "it is treated like any other table",
                 table_uuid,
                 live,
@@ -229,12 +237,13 @@ class ColdTables:
 
 
 def _home(connection: Connection, table_uuid: str) -> Iterable[str]:
-    """Where it was first seen: its writer can set another location."""
+    """The location where the table was first seen; its writer can change the current one."""
     return connection.execute(select(homes.c.location).where(homes.c.table_uuid == table_uuid)).scalars()
 
 
 def _sources(connection: Connection, properties: Mapping[str, str]) -> Iterator[str]:
-    """The uuid of the live table: as the cold table says, and as the table of that name has it."""
+    """Possible uuids of the live table: the one in the cold table's properties, and that of the table with
+    this name."""
     if properties.get(COLD_SOURCE_UUID):
         yield properties[COLD_SOURCE_UUID]
     named = select(seen_tables.c.uuid).where(seen_tables.c.table_name == properties.get(COLD_SOURCE, ""))
@@ -242,10 +251,11 @@ def _sources(connection: Connection, properties: Mapping[str, str]) -> Iterator[
 
 
 def _has_copies(connection: Connection, live_uuid: str, place: str) -> bool:
-    """Also copies that were let go: the folder is still what hand-off made. Where in doubt, it has.
+    """Whether the folder has copies, including released ones: it is still a folder that hand-off created. If
+    unsure, True.
 
-    All copies of a table lie in one folder, or in one for each catalog that it was handed off to: the first and the last by name
-    tell, in whatever spelling. A folder between two others is found by its text.
+    All copies of a table are in one folder, or in one per catalog it was handed off to. The first and the
+    last copy by name are compared, in any spelling; a folder between two others is found by its text.
     """
     mine, path = cold_files.c.table_uuid == live_uuid, cold_files.c.cold_path
     ends = connection.execute(select(func.min(path), func.max(path)).where(mine)).one()

@@ -1,8 +1,8 @@
-"""The state database, opened: SQLite in a file, or PostgreSQL for several workers.
+"""Opens the state database: SQLite in a file, or PostgreSQL for several workers.
 
-Opening brings SQLite up to this version's schema, because the command line has to work at once. A PostgreSQL that
-has an older schema may have other workers on it, so there an operator says when: `lakewarden migrate`. A schema
-newer than this version knows is refused in both.
+Opening upgrades a SQLite schema at once, because the command line must work without set-up. PostgreSQL with
+an older schema may be in use by other workers, so an operator must run `lakewarden migrate`. A schema newer
+than this version is refused in both.
 """
 
 from __future__ import annotations
@@ -47,27 +47,27 @@ from lakewarden.errors import ConfigError, NotSetUp, Outage, StateTooNew, Unreac
 from lakewarden.redact import redact_url
 from lakewarden.state.schema import HEAD, REVISIONS, VERSION_TABLE, UtcTime
 
-# How long a writer waits for another one's transaction; ours take milliseconds.
+# How long a writer waits for another writer's transaction; Lakewarden's take milliseconds.
 BUSY_SECONDS = 30
 CONNECT_SECONDS = 10
-# A server that is gone without a word is noticed within about this time; else a question to it would wait for hours.
+# A server that vanished without closing its connections is noticed within about this time, instead of after hours.
 SILENCE_SECONDS = 20
-# What a host that is gone without a word held locked, its lease above all, the server lets go after this time.
+# The server releases the locks of a host that vanished after this time; the worker's lease is the most important one.
 IDLE_SECONDS = 30
-# More than the console has threads, the worker's own besides. They are opened when they are needed.
+# Enough for the threads of the console and of the worker. Connections are opened on demand.
 _MOST_CONNECTIONS, _KEPT_CONNECTIONS = 60, 5
 _WRITE = "lakewarden_write"
-# By SQLSTATE: read-only since another server took over, and shutting down, starting or promoted just now.
+# SQLSTATEs: read-only after a failover, and shutting down, starting or just promoted.
 _FAILOVER = ("25006", "57P")
-# Those, and connections that broke, resources that ran out (53), and failures of the server's own system (58).
+# These, broken connections (08), insufficient resources (53), and system errors of the server (58).
 _OUTAGES = (*_FAILOVER, "08", "53", "58")
-# Looks that are open where this runs; a thread begins without any.
+# The open read transaction of the current `one_look`; a new thread has none.
 _looks: ContextVar[Mapping[Engine, Connection]] = ContextVar("looks", default=MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True)
 class Migrated:
-    """What `migrate` did; `before` is None for a database that was empty."""
+    """The result of `migrate`; `before` is None if the database was empty."""
 
     database: str
     before: str | None
@@ -82,7 +82,8 @@ class State:
 
     @classmethod
     def open(cls, url: str) -> State:
-        """Ready to use, or StateTooNew, NotSetUp (older schema on PostgreSQL), Unreachable, ConfigError."""
+        """Open and check the database. Raises StateTooNew, NotSetUp (older schema on PostgreSQL), Unreachable
+        or ConfigError."""
         state = cls(_engine(url))
         _prepare(state)
         return state
@@ -94,7 +95,7 @@ class State:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """One consistent look; inside of `one_look`, that one."""
+        """One consistent read transaction; inside `one_look`, the one of that block."""
         shared = _looks.get().get(self.engine)
         with self._translated():
             if shared is not None:
@@ -105,8 +106,9 @@ class State:
 
     @contextmanager
     def one_look(self) -> Iterator[None]:
-        """Every `read` of this thread inside of it is the same consistent look: twenty questions of one page open one
-        connection, and their answers agree. What is written meanwhile is not seen, so nothing is written in it."""
+        """All `read` calls of this thread in the block share one read transaction: a page with twenty queries
+        opens one connection and sees one state of the data. Writes are refused inside, because the block
+        would not see them."""
         if self.engine in _looks.get():
             yield
             return
@@ -122,8 +124,11 @@ class State:
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """One transaction: all of it is there afterwards, or none. A process that stops inside leaves none."""
-        assert self.engine not in _looks.get(), "nothing is written inside of one look"
+        """One write transaction: everything is stored, or nothing. A process that stops inside stores
+        nothing."""
+        assert self.engine not in _looks.get(), (
+            "cannot write inside one_look: its reads would not see the change"
+        )
         with self._translated(), self.engine.connect() as connection:
             writer = connection.execution_options(**{_WRITE: True})
             with writer.begin():
@@ -145,14 +150,15 @@ class State:
                 what=f"the state database {self.name}", reason=_reason(error), kind=Outage.STATE
             ) from None
         except PoolTimeout:
-            reason = f"each of {_MOST_CONNECTIONS} connections is in use"
+            reason = f"all {_MOST_CONNECTIONS} connections are in use"
             raise Unreachable(
                 what=f"the state database {self.name}", reason=reason, kind=Outage.STATE
             ) from None
 
 
 def now_of(connection: Connection) -> datetime:
-    """The database's own time where it is a server that several hosts ask; a file is on this host."""
+    """The database server's time on PostgreSQL, where several hosts share it; this host's time for a SQLite
+    file."""
     if connection.dialect.name != "postgresql":
         return clock.now()
     found: datetime = connection.execute(select(func.clock_timestamp(type_=UtcTime))).scalar_one()
@@ -160,7 +166,7 @@ def now_of(connection: Connection) -> datetime:
 
 
 def migrate(url: str) -> Migrated:
-    """Brings any older schema up to this version's. Safe to call from several processes at once."""
+    """Upgrade any older schema to this version's. Safe to call from several processes at once."""
     state = State(_engine(url))
     try:
         _check_known(state, _version(state))
@@ -180,7 +186,7 @@ def _prepare(state: State) -> None:
         raise NotSetUp(
             what=f"the state database {state.name}",
             reason=f"it has schema {found}, this Lakewarden needs {HEAD}",
-            hint="run `lakewarden migrate` when no older worker uses it any more",
+            hint="stop older workers, then run `lakewarden migrate`",
         )
     _upgrade(state)
 
@@ -203,7 +209,8 @@ def _version_on(connection: Connection) -> str | None:
 
 
 def _upgrade(state: State) -> Migrated:
-    """In one transaction with the version it starts from: who comes second finds the work done, a crash leaves nothing."""
+    """Upgrade in one transaction that also reads the old version: a second process finds the work done, and a
+    crash leaves nothing."""
     with state.write() as connection:
         if connection.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(hashtext('lakewarden schema'))"))
@@ -215,7 +222,7 @@ def _upgrade(state: State) -> Migrated:
 
 
 def _run_revisions(connection: Connection) -> None:
-    # Imported here: Alembic takes longer to load than everything a command does on a database that is up to date.
+    # Imported here: loading Alembic takes longer than a whole command on a database that is up to date.
     from alembic import command
     from alembic.config import Config
 
@@ -257,7 +264,7 @@ def _unusable(url: str) -> ConfigError:
 
 
 def _postgresql(address: URL) -> Engine:
-    """What the address itself says about its connections stays."""
+    """Connection options in the address itself are kept."""
     arguments = {
         "connect_timeout": CONNECT_SECONDS,
         "keepalives_idle": SILENCE_SECONDS // 2,
@@ -280,7 +287,7 @@ def _postgresql(address: URL) -> Engine:
 
 
 def _on_error(context: ExceptionContext) -> None:
-    """A server that fails over: its connections go, so that the next question finds the server that took over."""
+    """After a failover of the server, close all connections, so that the next query reaches the new server."""
     if _sqlstate(context.original_exception).startswith(_FAILOVER):
         context.is_disconnect = True
 
@@ -292,7 +299,7 @@ def _on_connect_to_server(connection: Any, _record: object) -> None:
 
 
 def _sqlite(address: URL) -> Engine:
-    # A connection per use: cheap for a file, and nothing is shared when a process forks.
+    # One connection per use: cheap for a file, and nothing is shared when a process forks.
     engine = create_engine(
         address, poolclass=NullPool, connect_args={"timeout": BUSY_SECONDS}, json_deserializer=_read_json
     )
@@ -302,35 +309,36 @@ def _sqlite(address: URL) -> Engine:
 
 
 def _read_json(stored: str) -> Any:
-    """Most lists of a long table are empty, and those need no parser."""
+    """A shortcut for empty lists, which are the most common: they need no parser."""
     return [] if stored == "[]" else {} if stored == "{}" else json.loads(stored)
 
 
 def _on_connect(connection: Any, _record: object) -> None:
-    connection.isolation_level = None  # the driver begins nothing by itself; _on_begin does
+    connection.isolation_level = None  # the driver must not begin transactions by itself; _on_begin does
     connection.execute("PRAGMA foreign_keys = ON")
-    # Journaled means on disk: after a power cut the intent of a step must still be there.
+    # A journaled step must be on disk: after a power cut its intent must still be there.
     connection.execute("PRAGMA synchronous = FULL")
 
 
 def _on_begin(connection: Connection) -> None:
-    # A writer takes the lock first. Beginning as a reader and upgrading later fails at once when another wrote meanwhile.
+    # A writer takes the lock first. Beginning as a reader and upgrading later fails at once if another process wrote in between.
     writes = connection.get_execution_options().get(_WRITE, False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
 def _use_wal(state: State) -> None:
-    """Readers and a writer side by side. Stays with the file; where it cannot be had, the classic journal is as safe."""
+    """Write-ahead logging lets readers work beside a writer. The setting stays with the file. Where it is not
+    available, the classic journal is as safe."""
     give_up = clock.monotonic() + BUSY_SECONDS
     with state._translated(), state.engine.connect() as connection:
         while connection.exec_driver_sql("PRAGMA journal_mode").scalar() != "wal":
-            connection.rollback()  # outside of a transaction, or the change does nothing
+            connection.rollback()  # inside a transaction the change would do nothing
             driver: Any = connection.connection.dbapi_connection
             try:
                 driver.execute("PRAGMA journal_mode = WAL")
                 return
             except sqlite3.OperationalError as error:
-                # SQLite does not wait here: two that change a new file at once could wait for each other forever.
+                # SQLite does not wait here: two processes that change a new file at once could deadlock.
                 if "locked" not in str(error) or clock.monotonic() > give_up:
                     raise Unreachable(
                         what=f"the state database {state.name}", reason=str(error), kind=Outage.STATE
@@ -339,7 +347,8 @@ def _use_wal(state: State) -> None:
 
 
 def _is_outage(error: DBAPIError) -> bool:
-    """Not there, locked for too long, not a database: things outside of us. Anything else is our mistake and shows as such."""
+    """Whether the database is absent, locked for too long, or no database: causes outside Lakewarden.
+    Anything else is a bug and raised unchanged."""
     return (
         isinstance(error, OperationalError | InterfaceError)
         or error.connection_invalidated
@@ -349,7 +358,7 @@ def _is_outage(error: DBAPIError) -> bool:
 
 
 def _sqlstate(error: BaseException | None) -> str:
-    """PostgreSQL's five letters for what went wrong; empty where there are none."""
+    """PostgreSQL's five-letter error code; empty if there is none."""
     return str(getattr(error, "sqlstate", None) or "")
 
 

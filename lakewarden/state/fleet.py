@@ -1,4 +1,4 @@
-"""What the state database knows of every table at once, in a few questions: for looks at thousands of tables, and for metrics."""
+"""Queries that cover all tables in a few statements: for lists of thousands of tables, and for metrics."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from lakewarden.state.schema import (
 )
 from lakewarden.state.trash_batches import FileState, Tally, Verdict, VerdictState
 
-# Files that were in a table's folder without being part of it.
+# Causes of files that were in a table's folder without being part of the table.
 ORPHANED = ("sweep", "failed-load")
-# How the worker signs a suspension of its own.
+# The operator name of suspensions by the worker itself.
 BY_WORKER = "worker"
 _AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A verdict of a table, and how many of its files are still there."""
+    """A deletion batch of a table, and how many of its files still exist."""
 
     verdict: Verdict
     live: Tally
@@ -42,7 +42,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """Of a verdict: how many files were deleted so far, and whether more may follow."""
+    """How many files of a deletion batch were deleted so far, and whether more may follow."""
 
     files: int
     goes_on: bool
@@ -53,7 +53,8 @@ class Fleet:
         self._state = state
 
     def went_well(self, since: datetime | None, states: Sequence[str]) -> Sequence[Any]:
-        """Jobs of the schedule that ended so, from then on, also those that had nothing to do and are in no journal."""
+        """Successful jobs of the schedule since then, including those that had nothing to do and so have no
+        run in the journal."""
         wanted = select(standings.c.table_name, standings.c.slot, standings.c.ended_at).where(
             standings.c.slot.not_in((PASS, SEEN)),
             standings.c.state.in_(states),
@@ -62,15 +63,17 @@ class Fleet:
         return self._all(wanted if since is None else wanted.where(standings.c.ended_at >= since))
 
     def seen(self) -> dict[str, datetime | None]:
-        """By table since when a worker looks after it; None where its catalog does not list it any more."""
+        """When a worker first saw each table; None if its catalog does not list it any more."""
         wanted = select(standings.c.table_name, standings.c.began_at, standings.c.state)
         rows = self._all(wanted.where(standings.c.slot == SEEN))
         return {row.table_name: None if row.state == GONE else row.began_at for row in rows}
 
     def there(self, since: datetime) -> set[str]:
-        """Tables that a worker looks after and, of those that none knows of, those that somebody has read since then.
+        """Tables that exist: tables that a worker maintains and, if no worker knows them, tables that were
+        read since then.
 
-        `since` is from when on a dropped table is marked as gone: what is known of its past may stay for good, the mark does not.
+        Before `since`, dropped tables are already marked as gone. The history of a table may be kept forever,
+        the mark is not.
         """
         seen = self.seen()
         lately = self._all(select(seen_tables.c.table_name).where(seen_tables.c.seen_at >= since))
@@ -78,7 +81,7 @@ class Fleet:
         return others | {table for table, at in seen.items() if at is not None}
 
     def pinned(self) -> dict[str, list[str]]:
-        """By table the ids of its pins, with the moments they end: a pin that changes changes what is held."""
+        """The ids and ends of each table's pins. A changed pin changes what is held, so its text changes too."""
         found: dict[str, list[str]] = {}
         wanted = select(pins.c.table_name, pins.c.id, pins.c.expires_at).order_by(pins.c.id)
         for row in self._all(wanted):
@@ -86,14 +89,14 @@ class Fleet:
         return found
 
     def waiting(self) -> dict[str, list[Waiting]]:
-        """By table the verdicts in force that still have files to delete."""
+        """The active deletion batches of each table that still have files to delete."""
         live = (
             select(
                 trashed.c.verdict_id,
                 func.count().label("files"),
                 func.coalesce(func.sum(trashed.c.size), 0).label("bytes"),
             )
-            .where(text(STILL_THERE))  # word for word the condition of the index, or it is not used
+            .where(text(STILL_THERE))  # must be exactly the condition of the index, or the index is not used
             .group_by(trashed.c.verdict_id)
             .subquery()
         )
@@ -112,15 +115,16 @@ class Fleet:
         return found
 
     def failures(self) -> dict[str, int]:
-        """By table the most failures in a row that one of its slots has."""
+        """The most failures in a row of any slot of each table."""
         wanted = select(standings.c.table_name, func.max(standings.c.failures).label("most"))
         found = self._all(wanted.group_by(standings.c.table_name).having(func.max(standings.c.failures) > 0))
         return {row.table_name: row.most for row in found}
 
     def suspensions(self) -> dict[str, Suspension]:
-        """By table, of those that are there. One that was dropped is nobody's trouble: it stays suspended in case it is made anew.
+        """The suspended tables that exist. A dropped table stays suspended in case it is created again, but
+        is not listed here.
 
-        A table that a worker no longer looks after is marked as gone too; the collector still sees it.
+        A table that no worker maintains any more is marked as gone too, although the collector still sees it.
         """
         dropped = exists().where(
             standings.c.table_name == suspensions.c.table_name,
@@ -132,24 +136,25 @@ class Fleet:
         return {row.table_name: Suspension(row.table_name, row.since, row.reason, row.by) for row in rows}
 
     def suspended(self) -> dict[str, str]:
-        """By table why it is suspended."""
+        """The reason of each suspended table."""
         return {table: each.reason for table, each in self.suspensions().items()}
 
     # ------------------------------------------------------------ for metrics
 
     def suspended_by(self) -> dict[str, str]:
-        """By table who suspended it: `worker`, because it failed too often, or `operator`, whoever that was."""
+        """Who suspended each table: `worker` after too many failures, or `operator` for any person."""
         found = self.suspensions()
         return {table: "worker" if each.by == BY_WORKER else "operator" for table, each in found.items()}
 
     def pending_requests(self) -> tuple[int, datetime | None]:
-        """How many wait, and since when the one does that has waited longest."""
+        """The number of pending requests, and when the oldest was filed."""
         wanted = select(func.count().label("n"), func.min(requests.c.made_at).label("oldest"))
         [row] = self._all(wanted.where(requests.c.state == "pending"))
         return int(row.n), row.oldest
 
     def orphan_verdicts(self, tables: Iterable[str] | None = None) -> dict[str, str]:
-        """Verdicts about files that a sweep, or a load that failed, had left there: the table of each. Of these tables, or of all."""
+        """Deletion batches of orphan files (from sweeps and failed loads), each with its table. Of these
+        tables, or of all."""
         orphaned = select(verdicts.c.id, verdicts.c.table_name).where(
             verdicts.c.state == VerdictState.ACTIVE.value, verdicts.c.cause.in_(ORPHANED)
         )
@@ -162,7 +167,7 @@ class Fleet:
         }
 
     def erased_of(self, verdict_ids: Iterable[str]) -> dict[str, Erased]:
-        """By verdict how many of its files were deleted, and whether any is left to be."""
+        """How many files of each deletion batch were deleted, and whether any are left."""
         found: dict[str, Erased] = {}
         for some in _pages(sorted(verdict_ids)):
             counted = select(
@@ -175,7 +180,7 @@ class Fleet:
         return found
 
     def ended_runs(self, after: datetime | None, at_once: int) -> Sequence[Any]:
-        """Runs that ended at or after then, the oldest first: id, table, job, state, both moments and the counters."""
+        """Runs that ended at or after `after`, oldest first: id, table, job, state, start, end and counters."""
         wanted = select(
             runs.c.id, runs.c.table_name, runs.c.job, runs.c.state, runs.c.started_at, runs.c.ended_at, runs.c.counters
         )  # fmt: skip
@@ -187,7 +192,7 @@ class Fleet:
         )
 
     def open_runs(self) -> Mapping[str, int]:
-        """By job how many are running."""
+        """The number of open runs of each job."""
         wanted = (
             select(runs.c.job, func.count().label("n")).where(runs.c.ended_at.is_(None)).group_by(runs.c.job)
         )

@@ -1,16 +1,17 @@
-"""Which generation of itself the state database is, so that one restored from a backup is noticed before files are deleted by it.
+"""Detects that the state database was restored from a backup, before any file is deleted because of it.
 
-A backup has forgotten what came after it: files that someone restored for good are in the trash again, and pins are not there. So the
-database counts its generation, in the same transaction as whatever keeps a file from being deleted, and before each deletion.
-The number is also kept outside of the database, by two witnesses:
+A backup lacks everything that came after it: files that an operator restored are in the trash again, and pins
+are missing. So the database counts its generation, in the same transaction as everything that protects a file
+from deletion, and before each deletion. The number is also stored outside the database, in two places called
+witnesses:
 
     beside a SQLite file     `<database>-generation`, written after every such transaction
     in each table's folder   `metadata/_lakewarden-generation.json`, written before a run deletes files of the table, and after
                              each pin, restored file and staged load of it
 
-and PostgreSQL tells by itself which server, timeline and database it is: another one was made from a backup, or took over and may
-lack the last transactions. A witness that knows a later generation, or another place, means: the grace of every trashed file
-starts again.
+PostgreSQL also reports its server, timeline and database. If these changed, the database was restored from a
+backup, or a standby took over and may lack the last transactions. If a witness has a later generation, or the
+place changed, the grace period of every trashed file starts again.
 """
 
 from __future__ import annotations
@@ -48,9 +49,11 @@ _OBJECTS = (
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """`database` is the random name of the database. It never leaves the database: with it the witnesses are sealed.
+    """A generation number. `database` is a random name that never leaves the database; the witnesses are
+    signed with it.
 
-    Everyone who writes a table can write its witness too. A number without the right seal is not this database's.
+    Everyone who can write to a table can write its witness too. A number without the right signature is not
+    this database's.
     """
 
     database: str
@@ -60,7 +63,8 @@ class Generation:
         return json.dumps({"generation": self.number, "seal": self._seal()}).encode()
 
     def witness(self, content: bytes) -> Generation | None:
-        """What this database wrote at an earlier or later time; None for anything else, such as another database's number."""
+        """The generation that this database wrote into a witness. None for anything else, such as another
+        database's witness."""
         try:
             found = json.loads(content)
             seen = replace(self, number=int(found["generation"]))
@@ -74,7 +78,8 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class Confirmed:
-    """The generation from now on. `restored` says why the database counts as restored from a backup; empty where it does not."""
+    """The new generation. `restored` is why the database counts as restored from a backup; empty if it does
+    not."""
 
     generation: Generation
     restored: str
@@ -82,7 +87,7 @@ class Confirmed:
 
 @contextmanager
 def protecting(state: State) -> Iterator[Connection]:
-    """A transaction that keeps files from being deleted. That it was forgotten is noticed."""
+    """A transaction that protects files from deletion. If a restored backup loses it, that is detected."""
     with state.write() as connection:
         yield connection
         reached = _next(connection)
@@ -94,9 +99,10 @@ class Generations:
         self._state = state
 
     def confirm(self, witness: bytes | None, now: datetime) -> Confirmed:
-        """The next generation, asked before files of a table are deleted. `witness` is what the table's folder says of the last.
+        """Advance to the next generation, before files of a table are deleted. `witness` is the content of
+        the table's witness file.
 
-        Where the database was restored from a backup, every grace starts again in the same transaction.
+        If the database was restored from a backup, every grace period starts again in the same transaction.
         """
         places = {"the file beside it": _beside(self._state), "the table's folder": witness}
         with self._state.write() as connection:
@@ -112,19 +118,20 @@ class Generations:
         return Confirmed(reached, why)
 
     def now(self) -> Generation:
-        """As it was committed last."""
+        """The last committed generation."""
         with self._state.read() as connection:
             row = connection.execute(select(generations)).one()
         return Generation(row.database, row.number)
 
     def restored_at(self) -> datetime | None:
-        """When it was last found restored from a backup; None where it never was."""
+        """When the database was last found to be restored from a backup; None if never."""
         with self._state.read() as connection:
             found: datetime | None = connection.execute(select(generations.c.restarted_at)).scalar_one()
         return found
 
     def restored(self, now: datetime) -> int:
-        """An operator says that the database was restored from a backup: every grace starts again. How many verdicts wait again."""
+        """An operator reports that the database was restored from a backup: every grace period starts again.
+        Returns the number of affected deletion batches."""
         with protecting(self._state) as connection:
             number = connection.execute(select(generations.c.number).with_for_update()).scalar_one()
             after = {"number": _past_all(number, now), "place": _place(connection)}
@@ -139,15 +146,16 @@ def _next(connection: Connection) -> Generation:
 
 
 def _past_all(number: int, now: datetime) -> int:
-    """A number past every witness, those of other tables too: else each of them would find the database restored once more.
+    """A number above every witness, including those of other tables: otherwise each of them would report a
+    restored backup once more.
 
-    A generation lasts longer than a millisecond, so none of them has reached the milliseconds since 1970.
+    A generation lasts longer than a millisecond, so no witness can be above the milliseconds since 1970.
     """
     return max(number + 1, round(now.timestamp() * 1000))
 
 
 def _start_again(connection: Connection, now: datetime) -> int:
-    """`trashed_at` stays: files that changed since then are still told by it."""
+    """`trashed_at` is not changed: it is still used to detect files that changed since then."""
     active = update(verdicts).where(verdicts.c.state == VerdictState.ACTIVE.value)
     started = connection.execute(active.values(grace_from=now)).rowcount
     connection.execute(update(generations).values(restarted_at=now))
@@ -155,14 +163,14 @@ def _start_again(connection: Connection, now: datetime) -> int:
 
 
 def _newest(own: Generation, witnesses: Mapping[str, bytes | None]) -> tuple[Generation, str]:
-    """The newest that anybody knows, and why that makes the database an old one; empty where it is its own."""
+    """The newest known generation, and why this database is older than it; the reason is empty if it is not."""
     newest, why = own, ""
     for name, content in witnesses.items():
         seen = None if content is None else own.witness(content)
         if content is not None and seen is None:
-            log.warning("%s has a generation that is not this state database's: it says nothing", name)
+            log.warning("%s has a generation of another state database: ignored", name)
         if seen is not None and seen.number > newest.number:
-            newest, why = seen, f"{name} knows generation {seen.number}, and it has {own.number}"
+            newest, why = seen, f"{name} has generation {seen.number}, the database has {own.number}"
     return newest, why
 
 
@@ -171,14 +179,14 @@ def _elsewhere(before: str, now: str) -> str:
 
 
 def _place(connection: Connection) -> str:
-    """Which server, timeline and database this is; empty for SQLite, whose file may lie anywhere."""
+    """Server, timeline and database; empty for SQLite, whose file may be moved."""
     if connection.dialect.name != "postgresql":
         return ""
     try:
         with connection.begin_nested():
             server = connection.execute(text(_ON_SERVER)).scalar_one()
-    except DBAPIError as error:  # a managed server that does not tell: its objects' numbers have to do
-        log.debug("the server does not tell its timeline: %s", error)
+    except DBAPIError as error:  # a managed server may not report it: use the numbers of its objects instead
+        log.debug("the server does not report its timeline: %s", error)
         server = ""
     return f"{server} {connection.execute(text(_OBJECTS)).scalar_one()}".strip()
 
@@ -197,7 +205,8 @@ def _beside(state: State) -> bytes | None:
 
 
 def _note_beside(state: State, reached: Generation) -> None:
-    """After the transaction: a witness that is behind says nothing wrong, one that is ahead would."""
+    """Written after the transaction: a witness that is behind does no harm, one that is ahead would report a
+    restored backup."""
     path = _beside_path(state)
     if path is None:
         return
@@ -209,4 +218,4 @@ def _note_beside(state: State, reached: Generation) -> None:
         part.write_bytes(reached.to_json())
         part.replace(path)
     except OSError as error:
-        log.warning("the generation of the state database cannot be noted beside it: %s", error)
+        log.warning("cannot write the generation file beside the state database: %s", error)

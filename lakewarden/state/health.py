@@ -1,4 +1,4 @@
-"""Health as it was last seen, earlier looks for charts, and warnings from when they came until they went."""
+"""Health of tables as last seen, earlier numbers for charts, and warnings with their start and end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _A_DAY = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class Numbers(Plain):
-    """A table in numbers, from its metadata and the state database alone; nothing is listed."""
+    """A table in numbers, from its metadata and the state database; no files are listed."""
 
     files: int = 0
     delete_files: int = 0
@@ -36,29 +36,27 @@ class Numbers(Plain):
     small_files: int = 0
     small_bytes: int = 0
     delete_ratio: float = 0.0
-    deleted_rows: int = 0  # rows that delete files mark; of equality deletes their own rows are counted
-    overdue_snapshots: int = 0  # free to expire, and still there
-    orphan_files: int = (
-        0  # an estimate without listing: what sweeps found and failed loads left, as far as it is still there
-    )
+    deleted_rows: int = 0  # rows deleted by position deletes, and the rows of equality delete files
+    overdue_snapshots: int = 0  # can expire but have not yet
+    orphan_files: int = 0  # an estimate without listing: files from sweeps and failed loads that still exist
     orphan_bytes: int = 0
     trashed_files: int = 0
     trashed_bytes: int = 0
-    due_trashed_files: int = 0  # of those, whose grace is over
+    due_trashed_files: int = 0  # trashed files whose grace period is over
     due_trashed_bytes: int = 0
     holds: int = 0
-    held_bytes: int = 0  # what stays only because something holds it; 0 where it was not worked out
-    held_forever_bytes: int = 0  # the part of it whose holds have no end
-    lineage_gaps: int = 0  # live snapshots that do not say what the policy asks for
-    lineage_asked: bool = False  # whether anybody set what lineage must say; else gaps are the rule
-    log_unbounded: bool = False  # every commit leaves a metadata file behind that nothing deletes
+    held_bytes: int = 0  # bytes kept only because of holds; 0 if not computed
+    held_forever_bytes: int = 0  # the part of it with holds that never end
+    lineage_gaps: int = 0  # live snapshots that lack the lineage the policy requires
+    lineage_asked: bool = False  # whether the policy requires lineage; if not, gaps are normal
+    log_unbounded: bool = False  # old metadata files are never deleted, and each commit adds one
     added_files_per_day: float = 0.0
     added_bytes_per_day: float = 0.0
     commits_per_day: float = 0.0
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Numbers:
-        """Numbers that an older version did not have are 0, and those that a newer one added are passed over."""
+        """Numbers missing in an older version are 0; unknown numbers of a newer version are ignored."""
         if _NAMES.issuperset(stored):
             return cls(**stored)
         return cls(**{name: value for name, value in stored.items() if name in _NAMES})
@@ -69,10 +67,12 @@ _NAMES = frozenset(each.name for each in fields(Numbers))
 
 @dataclass(frozen=True, slots=True)
 class TableHealth(Plain):
-    """One look at one table. `error`: why it could not be looked at; the numbers are then the last known ones.
+    """One health check of one table. `error` is why the table could not be read; the numbers are then the
+    last known ones.
 
-    `score` is 0 (in trouble) to 100 (nothing to do), `debt` orders tables by how urgently they need work (0: not at all).
-    `portrait` is what a table's page shows without asking the table: see `health/table_details.py`.
+    `score` goes from 0 (in trouble) to 100 (nothing to do). `debt` orders tables by how urgently they need
+    work (0: not at all). `portrait` is what the table's page shows without reading the table: see
+    `health/table_details.py`.
     """
 
     table: str
@@ -90,7 +90,7 @@ class TableHealth(Plain):
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """An earlier look."""
+    """The numbers of an earlier health check."""
 
     at: datetime
     score: int
@@ -99,7 +99,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Warned(Plain):
-    """Something is wrong with a table since then; `cleared_at` None: still."""
+    """A warning of a table since `since`; `cleared_at` is None while it is open."""
 
     table: str
     kind: str
@@ -113,8 +113,8 @@ class HealthRecords:
         self._state = state
 
     def put(self, found: Sequence[TableHealth], *, history: bool = True) -> None:
-        """All of them in one transaction. A point of history is added where something changed, or a day has passed: charts
-        draw a number until the next one."""
+        """Store all of them in one transaction. A history point is added if a number changed or a day has
+        passed: charts draw a number until the next point."""
         with self._state.write() as connection:
             for each in found:
                 upsert(connection, table_health, _row(each), ["table_name"])
@@ -128,14 +128,14 @@ class HealthRecords:
                     upsert(connection, health_history, point, ["table_name", "at"])
 
     def touch(self, tables: Sequence[str], now: datetime) -> None:
-        """Looked at again, and found as they were."""
+        """These tables were checked again and have not changed."""
         with self._state.write() as connection:
             for start in range(0, len(tables), _AT_ONCE):
                 some = table_health.c.table_name.in_(tables[start : start + _AT_ONCE])
                 connection.execute(update(table_health).where(some).values(at=now))
 
     def all(self) -> tuple[TableHealth, ...]:
-        """Every table, without its portrait; by name."""
+        """Every table, ordered by name, without its portrait."""
         columns = [each for each in table_health.c if each.name != "portrait"]
         with self._state.read() as connection:
             rows = connection.execute(select(*columns).order_by(table_health.c.table_name)).all()
@@ -148,7 +148,8 @@ class HealthRecords:
         return _health(row, row.portrait) if row else None
 
     def forget(self, tables: Sequence[str]) -> None:
-        """Tables that are no more: their newest look and open warnings go, their history stays for its time."""
+        """Remove the newest health and the open warnings of dropped tables. Their history is kept until its
+        retention ends."""
         with self._state.write() as connection:
             connection.execute(delete(table_health).where(table_health.c.table_name.in_(tables)))
             wipe(connection, tables)
@@ -157,7 +158,8 @@ class HealthRecords:
             )
 
     def history(self, table: str, since: datetime, most: int | None = None) -> tuple[Point, ...]:
-        """The oldest first. With `most`, every so many-th look and always the newest: a week has ten thousand."""
+        """Earlier numbers, oldest first. With `most`, an even selection that always includes the newest: a
+        week has ten thousand points."""
         mine = and_(health_history.c.table_name == table, health_history.c.at >= since)
         place = (func.row_number().over(order_by=health_history.c.at.desc()) - 1).label("place")
         numbered = select(health_history, place).where(mine).subquery()
@@ -169,11 +171,13 @@ class HealthRecords:
         return tuple(Point(row.at, row.score, Numbers.read(row.numbers)) for row in rows)
 
     def thin(self, tiers: Sequence[tuple[datetime, timedelta]], most: int = 50_000) -> int:
-        """Before each moment, the last point of each step stays; how many went. At most so many at once: the next call goes on.
+        """Before each time in `tiers`, keep only the last point of each step; returns how many were deleted.
+        Deletes at most `most`: the next call continues.
 
-        What goes is chosen table by table, in reads that keep nobody waiting: see `rows.py`. With 1,000 tables of 592 points
-        one transaction for all of it took 9 s and 340 MB, and the leader's renewal waited as long; this way it takes 1 MB,
-        and a renewal waits a few tenths of a second on a machine that is busy with other things.
+        Points to delete are chosen table by table in read transactions, which block no writer: see `rows.py`.
+        With 1,000 tables of 592 points, one transaction for everything took 9 s and 340 MB, and the leader's
+        renewal waited as long. This way takes 1 MB, and a renewal waits a few tenths of a second on a busy
+        machine.
         """
         return take_out(self._state, health_history, islice(self._surplus(tiers), most))
 
@@ -182,7 +186,7 @@ class HealthRecords:
         table: str | None = ""
         while True:
             with self._state.read() as connection:
-                # The next one by the primary key, where DISTINCT would read all of it.
+                # The next table by the primary key; DISTINCT would read every row.
                 table = connection.execute(select(func.min(name)).where(name > table)).scalar()
                 if table is None:
                     return
@@ -193,7 +197,7 @@ class HealthRecords:
     # ------------------------------------------------------------ warnings
 
     def open_kinds(self) -> dict[str, dict[str, str]]:
-        """By table and kind, the words of every warning that is not over."""
+        """The texts of all open warnings, by table and kind."""
         wanted = select(warnings.c.table_name, warnings.c.kind, warnings.c.text)
         found: dict[str, dict[str, str]] = {}
         with self._state.read() as connection:
@@ -202,7 +206,8 @@ class HealthRecords:
         return found
 
     def warn(self, found: Sequence[tuple[str, str, str]], now: datetime) -> list[tuple[str, str, str]]:
-        """Those (table, kind, text) that are new; of those that are open already only the words change."""
+        """Store warnings (table, kind, text) and return the new ones. If a warning is open already, only its
+        text changes."""
         known = self.open_kinds()
         new = [each for each in found if each[1] not in known.get(each[0], {})]
         said = [each for each in found if known.get(each[0], {}).get(each[1], each[2]) != each[2]]
@@ -222,7 +227,7 @@ class HealthRecords:
         return fresh
 
     def clear(self, found: Sequence[tuple[str, str]], now: datetime) -> list[tuple[str, str]]:
-        """Those (table, kind) that were open, and are over now."""
+        """Close warnings (table, kind) and return those that were open."""
         if not found:
             return []
         with self._state.write() as connection:
@@ -235,7 +240,7 @@ class HealthRecords:
             ]
 
     def warnings(self, table: str | None = None, *, also_cleared: int = 0) -> tuple[Warned, ...]:
-        """The open ones, longest first; and so many that are over, the newest first."""
+        """Open warnings, longest first; then up to `also_cleared` closed ones, newest first."""
         mine = [] if table is None else [warnings.c.table_name == table]
         now_open = select(warnings).where(warnings.c.cleared_at.is_(None), *mine).order_by(warnings.c.since)
         over = select(warnings).where(warnings.c.cleared_at.is_not(None), *mine)
@@ -261,7 +266,7 @@ def _row(each: TableHealth) -> dict[str, Any]:
 
 def _newest_points(connection: Connection, tables: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for table in tables:  # by the primary key, each a single look from its end
+    for table in tables:  # by the primary key: one lookup per table, from the end
         wanted = select(health_history).where(health_history.c.table_name == table)
         row = connection.execute(wanted.order_by(health_history.c.at.desc()).limit(1)).one_or_none()
         if row is not None:
@@ -275,7 +280,8 @@ def _worth_a_point(before: Any, each: TableHealth) -> bool:
 
 
 def surplus(moments: Sequence[datetime], tiers: Sequence[tuple[datetime, timedelta]]) -> tuple[datetime, ...]:
-    """Of moments in order, those that another one of the same step follows: before a moment, only the last of each stays."""
+    """Of ordered times, those that thinning removes: before each tier's time, only the last one of each step
+    is kept."""
     found: set[datetime] = set()
     stamps = [at.timestamp() for at in moments]
     for before, step in tiers:

@@ -1,4 +1,4 @@
-"""Expired snapshots: one row each at first, later folded into ranges that point to a detail file with all of them."""
+"""Expired snapshots: first one row each, later folded into ranges with a detail file that contains them all."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from lakewarden.model.table import Snapshot, TableView
 from lakewarden.state.database import State
 from lakewarden.state.schema import archived_snapshots, history_details, history_ranges
 
-# Databases take so many values in one question.
+# The most values in one query.
 _AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """A snapshot as it was written down: the table's name at that time, the run that expired it, and when."""
+    """An expired snapshot: the table's name at that time, the run that expired it, and when."""
 
     snapshot: Snapshot
     table: str
@@ -31,16 +31,18 @@ class Archived:
 
 
 class Archive:
-    """Snapshots are added before they expire: one that then stays after all is simply known twice."""
+    """Expired snapshots. They are added before they expire; if a snapshot then stays after all, it is in both
+    places."""
 
     def __init__(self, state: State) -> None:
         self._state = state
 
     def add(self, view: TableView, snapshots: Iterable[Snapshot], run_id: str, now: datetime) -> None:
-        """All of them or none. A commit that is there already stays as it was first written down.
+        """Add all snapshots or none. An existing row is not changed.
 
-        One of another moment is another commit, though it has the same number: a Paimon table that was rolled back counts on
-        from there, and a copy of one, which has its uuid, from where it was made. Both are kept.
+        A snapshot with the same id but another commit time is another commit, and both are kept: a Paimon
+        table that was rolled back reuses snapshot ids, and so does a copy of a table, which has the same
+        uuid.
         """
         rows = [_row(view, each, run_id, now) for each in snapshots]
         if not rows:
@@ -53,7 +55,7 @@ class Archive:
             connection.execute(new, rows)
 
     def list(self, table_uuid: str, limit: int | None = 1000) -> Sequence[Snapshot]:
-        """The newest first."""
+        """Expired snapshots, newest first."""
         return [each.snapshot for each in self.rows(table_uuid, limit)]
 
     def rows(
@@ -63,7 +65,7 @@ class Archive:
         since: datetime | None = None,
         until: datetime | None = None,
     ) -> Sequence[Archived]:
-        """The newest first; those committed at `since` or later, and before `until`."""
+        """Expired snapshots, newest first, committed at `since` or later and before `until`."""
         wanted = (
             select(archived_snapshots)
             .where(archived_snapshots.c.table_uuid == table_uuid)
@@ -80,7 +82,8 @@ class Archive:
     def of_tables(
         self, uuids: Sequence[str], *, saying: str | None = None
     ) -> Mapping[str, Sequence[Archived]]:
-        """By uuid, in a few questions however many tables there are; only those whose summaries have the key, where one is said."""
+        """Expired snapshots by table uuid, in a few queries for any number of tables. With `key`, only
+        snapshots whose summaries have it."""
         found: dict[str, list[Archived]] = {}
         columns = archived_snapshots.c
         said = (
@@ -94,7 +97,8 @@ class Archive:
         return found
 
     def moments(self, table_uuid: str) -> dict[int, datetime]:
-        """When each was committed, by id; of several of one id the newest, so that none is folded too early."""
+        """The commit time of each snapshot id. If an id occurs several times, the newest time, so that none
+        is folded too early."""
         columns = archived_snapshots.c
         wanted = select(columns.snapshot_id, columns.committed_at).where(columns.table_uuid == table_uuid)
         wanted = wanted.order_by(columns.committed_at)
@@ -132,15 +136,16 @@ _INDEX = [
 
 
 class FoldLost(Exception):
-    """Somebody else folded the same entries first: nothing was changed."""
+    """Another process folded the same entries first; nothing was changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Snapshots of one month that did the same, by one writer.
+    """Snapshots of one month with the same operation and writer.
 
-    `operation` is `lineage.operation`, or the format's own where a commit had none; that one is `format_operation`. Ids of
-    Iceberg are random: `first_id` and `last_id` are by time, `min_id` and `max_id` by number.
+    `operation` is the lineage key of that name, or the format's own operation if a commit had none; that one
+    is `format_operation`. Iceberg ids are random: `first_id` and `last_id` are by time, `min_id` and `max_id`
+    by number.
     """
 
     operation: str
@@ -161,7 +166,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """Where the snapshots of one table and month are kept: in the state database, or in the file `path`."""
+    """Where the snapshots of one table and month are stored: in the state database, or in the file `path`."""
 
     id: str
     table_uuid: str
@@ -181,7 +186,7 @@ class HistoryIndex:
         self._state = state
 
     def details(self, table_uuid: str) -> tuple[Detail, ...]:
-        """With their ranges, the newest month first; no detail is opened for it."""
+        """The details of a table with their ranges, newest month first. No detail is opened."""
         found = select(*_INDEX).where(history_details.c.table_uuid == table_uuid)
         of_them = (
             select(history_ranges)
@@ -200,12 +205,12 @@ class HistoryIndex:
         return tuple(_detail(row, tuple(ranges[row.id])) for row in rows)
 
     def folded(self) -> frozenset[str]:
-        """The uuids of tables of which something is folded."""
+        """The uuids of tables that have folded snapshots."""
         with self._state.read() as connection:
             return frozenset(connection.execute(select(history_details.c.table_uuid).distinct()).scalars())
 
     def contents(self, details: Iterable[Detail]) -> Iterator[bytes | None]:
-        """The bytes the database has of each; None where it has another detail of that month by now."""
+        """The stored bytes of each detail; None if the detail was replaced since."""
         with self._state.read() as connection:
             for each in details:
                 wanted = select(history_details.c.content).where(history_details.c.id == each.id)
@@ -213,7 +218,7 @@ class HistoryIndex:
                 yield None if found is None else bytes(found)
 
     def made_by(self, run_id: str) -> int:
-        """How many details a run left behind."""
+        """The number of details that a run created."""
         wanted = select(history_details.c.id).where(history_details.c.run_id == run_id)
         with self._state.read() as connection:
             return len(connection.execute(wanted).all())
@@ -221,9 +226,9 @@ class HistoryIndex:
     def fold(
         self, made: Detail, content: bytes | None, old: Detail | None, folded: Sequence[Archived]
     ) -> None:
-        """The new detail stands for the old one and for these archived snapshots, which leave: all of it, or FoldLost.
+        """Replace the old detail and these archived snapshots by the new detail: all of it, or FoldLost.
 
-        One transaction. Whoever comes second finds the old detail or a snapshot gone, or the month taken.
+        One transaction. A second process finds the old detail or a snapshot gone, or the month taken.
         """
         try:
             with self._state.write() as connection:
@@ -232,14 +237,14 @@ class HistoryIndex:
                 _put(connection, made, content)
                 _take_out(connection, made.table_uuid, folded)
         except IntegrityError:
-            raise FoldLost(f"the month {made.month} was folded meanwhile") from None
+            raise FoldLost(f"another process folded the month {made.month} first") from None
 
 
 def _take_away(connection: Connection, old: Detail) -> None:
     connection.execute(delete(history_ranges).where(history_ranges.c.detail_id == old.id))
     gone = connection.execute(delete(history_details).where(history_details.c.id == old.id))
     if gone.rowcount != 1:
-        raise FoldLost(f"the detail of {old.month} was replaced meanwhile")
+        raise FoldLost(f"another process replaced the detail of {old.month} first")
 
 
 def _put(connection: Connection, made: Detail, content: bytes | None) -> None:
@@ -252,7 +257,7 @@ def _put(connection: Connection, made: Detail, content: bytes | None) -> None:
 
 
 def _take_out(connection: Connection, table_uuid: str, folded: Sequence[Archived]) -> None:
-    """Exactly those that were read: one that was written anew since then has another moment."""
+    """Delete exactly the rows that were read: a row that was written again since then has another time."""
     columns = archived_snapshots.c
     gone = delete(archived_snapshots).where(
         columns.table_uuid == table_uuid,
@@ -262,7 +267,7 @@ def _take_out(connection: Connection, table_uuid: str, folded: Sequence[Archived
     rows = [{"gone_id": each.snapshot.id, "gone_at": each.snapshot.committed_at} for each in folded]
     found = connection.execute(gone, rows).rowcount
     if found != len(rows):
-        raise FoldLost(f"{len(rows) - found} of {len(rows)} entries were folded meanwhile")
+        raise FoldLost(f"{len(rows) - found} of {len(rows)} entries were folded by another process first")
 
 
 def _values(range_: Range) -> dict[str, Any]:

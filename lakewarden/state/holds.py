@@ -16,13 +16,14 @@ from lakewarden.state.generation import protecting
 from lakewarden.state.rows import upsert
 from lakewarden.state.schema import heartbeats, loads, pins
 
-# What the tag that mirrors a pin is called, before the pin's id.
+# The name of a pin's mirror tag: this prefix and the pin's id.
 MIRROR = "lakewarden-pin-"
 
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """A reader's claim on one snapshot. `expires_at` None: until it is taken away. `tag` is its mirror in the table."""
+    """A reader's claim on one snapshot. `expires_at` is None for a pin without end. `tag` is its mirror in
+    the table."""
 
     id: str
     table: str
@@ -74,26 +75,27 @@ class Pins:
         return _pin(row) if row else None
 
     def list(self, table: str | None = None) -> tuple[Pin, ...]:
-        """Also those whose time is over, the oldest first."""
+        """Pins, oldest first, including expired ones."""
         wanted = select(pins).order_by(pins.c.created_at, pins.c.id)
         if table is not None:
             wanted = wanted.where(pins.c.table_name == str(table))
         return self._all(wanted)
 
     def live(self, table_uuid: str, now: datetime) -> tuple[Pin, ...]:
-        """Those that count now. By the table's uuid: a pin outlives a rename, and says nothing about a namesake."""
+        """Pins that are active now, by the table's uuid: a pin survives a rename, and does not apply to
+        another table of the same name."""
         wanted = select(pins).where(pins.c.table_uuid == table_uuid, _live(now))
         return self._all(wanted.order_by(pins.c.created_at, pins.c.id))
 
     def renew(self, pin_id: str, expires_at: datetime | None, now: datetime) -> Pin | None:
-        """The pin with its new end; None when its time was over already, because its snapshot may be gone."""
+        """The pin with its new end. None if it had already expired, because its snapshot may be gone."""
         change = update(pins).where(pins.c.id == pin_id, _live(now)).values(expires_at=expires_at)
         with protecting(self._state) as connection:
             row = connection.execute(change.returning(*pins.c)).one_or_none()
         return _pin(row) if row else None
 
     def end(self, pin: Pin) -> None:
-        """Over, on every host's clock; the row stays until what belongs to it is gone too."""
+        """End the pin for every host's clock. The row stays until its mirror tag is removed too."""
         with self._state.write() as connection:
             connection.execute(update(pins).where(pins.c.id == pin.id).values(expires_at=pin.created_at))
 
@@ -126,7 +128,7 @@ def _pin(row: Row[Any]) -> Pin:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A writer as it last spoke. Without prefixes it may be writing anywhere in the table."""
+    """A writer and its last heartbeat. Without prefixes it may write anywhere in the table."""
 
     table: str
     writer: str
@@ -161,9 +163,9 @@ class Heartbeats:
     def beat(
         self, table: str, writer: str, host: str, prefixes: Sequence[str], ttl: timedelta, now: datetime
     ) -> Heartbeat:
-        """The writer is alive. It started when it was first heard of, unless it fell silent since.
+        """Record a heartbeat. The writer's start is its first heartbeat, or its first one after it expired.
 
-        Each beat says all its prefixes; those of the beat before count no longer.
+        Each heartbeat replaces the prefixes of the one before.
         """
         with self._state.write() as connection:
             row = connection.execute(select(heartbeats).where(_of(table, writer))).one_or_none()
@@ -174,12 +176,12 @@ class Heartbeats:
         return beat
 
     def stop(self, table: str, writer: str) -> bool:
-        """False when no such writer was known."""
+        """Remove the writer; False if it is unknown."""
         with self._state.write() as connection:
             return connection.execute(delete(heartbeats).where(_of(table, writer))).rowcount == 1
 
     def list(self, table: str | None = None) -> tuple[Heartbeat, ...]:
-        """Of one table or of all; also those that fell silent."""
+        """Heartbeats of one table or of all, including expired ones."""
         wanted = select(heartbeats)
         if table is not None:
             wanted = wanted.where(heartbeats.c.table_name == str(table))
@@ -219,7 +221,7 @@ class LoadState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Files on their way into a table. `run_id` is the newest run that tried to adopt them."""
+    """Files that are being added to a table. `run_id` is the newest run that tried to adopt them."""
 
     id: str
     table: str
@@ -235,7 +237,7 @@ class Load:
     run_id: str | None = None
 
     def live(self, now: datetime) -> bool:
-        """Whether its files are held."""
+        """Whether the load still holds its files."""
         return self.state is LoadState.OPEN and (self.expires_at is None or self.expires_at > now)
 
     def hold(self) -> Hold:
@@ -252,7 +254,8 @@ class Load:
 
 
 class Loads:
-    """A load leaves `open` once, and only for who saw it as it is: adopting and failing cannot both win."""
+    """Staged loads. A load leaves the state `open` once, and only if it has not changed since the caller read
+    it: adopting and failing cannot both succeed."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -279,7 +282,7 @@ class Loads:
         return _load(row) if row else None
 
     def list(self, table: str | None = None, state: LoadState | None = None) -> tuple[Load, ...]:
-        """The oldest first."""
+        """Loads, oldest first."""
         wanted = select(loads).order_by(loads.c.created_at, loads.c.id)
         if table is not None:
             wanted = wanted.where(loads.c.table_name == str(table))
@@ -288,17 +291,17 @@ class Loads:
         return self._all(wanted)
 
     def live(self, now: datetime) -> tuple[Load, ...]:
-        """Those whose files are held now, whichever table they are for: a load may stage files in another one's folders."""
+        """Loads that hold files now, of every table: a load may stage files in another table's folders."""
         held = or_(loads.c.expires_at.is_(None), loads.c.expires_at > now)
         wanted = select(loads).where(loads.c.state == LoadState.OPEN.value, held)
         return self._all(wanted.order_by(loads.c.created_at, loads.c.id))
 
     def claim(self, seen: Load, run_id: str, paths: Sequence[str]) -> bool:
-        """This run adopts it, with these paths. False when anyone else did something to it since it was seen."""
+        """This run adopts the load with these paths. False if the load changed since the caller read it."""
         return self._change(seen, {"run_id": run_id, "paths": list(paths)})
 
     def end(self, seen: Load, state: LoadState, now: datetime) -> bool:
-        """False when anyone else did something to it since it was seen."""
+        """End the load. False if it changed since the caller read it."""
         return self._change(seen, {"state": state.value, "ended_at": now})
 
     def _change(self, seen: Load, values: dict[str, Any]) -> bool:

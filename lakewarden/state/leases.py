@@ -1,8 +1,9 @@
-"""Leadership: who leads, under which term, and until when if nothing more is heard.
+"""Leadership: which worker leads, in which term, and until when.
 
-A lease is one row. It is renewed while its holder lives; once its time is over anybody may take it, and the term grows by one.
-The time is the database's. What a leader does is done under its term: a journal step of a run whose term is not the newest is
-refused in the same transaction (see `runs`), so a leader that stood still and woke up cannot go on.
+A lease is one row. Its holder renews it; after it expires, any worker may take it, and the term grows by one.
+Times are the database's. Everything a leader does belongs to its term: a journal step of a run whose term is
+not the newest is refused in the same transaction (see `runs`), so a leader that was suspended and wakes up
+cannot continue.
 """
 
 from __future__ import annotations
@@ -24,14 +25,15 @@ WORKER = "worker"
 
 
 def newest_term(connection: Connection, *, held: bool = False) -> int:
-    """Of the workers' lease; 0 where none ever led. `held`: the lease stays as it is until the caller's transaction ends."""
+    """The newest term of the workers' lease; 0 if no worker ever led. With `held`, the lease is locked until
+    the caller's transaction ends."""
     newest = select(leases.c.term).where(leases.c.role == WORKER)
     return connection.execute(newest.with_for_update(read=True) if held else newest).scalar() or 0
 
 
 @dataclass(frozen=True, slots=True)
 class Lease(Plain):
-    """`live`: its time is not over. `seconds_left` is by the database's clock."""
+    """`live`: it has not expired. `seconds_left` is by the database's clock."""
 
     role: str
     term: int
@@ -56,7 +58,7 @@ class Leases:
         self._state, self._role = state, role
 
     def take(self, owner: Owner, ttl: timedelta, note: Mapping[str, Any] | None = None) -> Lease | None:
-        """The lease under a new term, where nobody has it or its time is over; None where another leads."""
+        """Take the lease with a new term if it is free or expired; None if another worker leads."""
         with self._state.write() as connection:
             now = now_of(connection)
             mine = {
@@ -79,7 +81,7 @@ class Leases:
         return found if found is not None and found.token == owner.token else None
 
     def _first(self, mine: Mapping[str, Any]) -> bool:
-        """The first lease there ever was; of several who try, the row's key lets one through."""
+        """Insert the very first lease; if several try, the primary key lets one succeed."""
         try:
             with self._state.write() as connection:
                 connection.execute(insert(leases).values(role=self._role, term=1, **mine))
@@ -88,7 +90,8 @@ class Leases:
             return False
 
     def renew(self, lease: Lease, ttl: timedelta, note: Mapping[str, Any] | None = None) -> bool:
-        """False where its time is over or another has it: who hears that leads no more."""
+        """Extend the lease. False if it expired or another worker has it: the caller is not the leader any
+        more."""
         with self._state.write() as connection:
             now = now_of(connection)
             mine = and_(
@@ -102,7 +105,7 @@ class Leases:
             return connection.execute(change).rowcount == 1
 
     def release(self, lease: Lease) -> None:
-        """Let others take it at once. One that is no longer ours stays as it is."""
+        """Let others take the lease at once. A lease that is already another worker's is not changed."""
         with self._state.write() as connection:
             mine = and_(
                 leases.c.role == lease.role, leases.c.token == lease.token, leases.c.term == lease.term
@@ -110,7 +113,7 @@ class Leases:
             connection.execute(update(leases).where(mine).values(until=now_of(connection)))
 
     def current(self) -> Lease | None:
-        """As the newest holder left it, over or not."""
+        """The lease as its last holder left it, expired or not."""
         with self._state.read() as connection:
             now = now_of(connection)
             row = connection.execute(select(leases).where(leases.c.role == self._role)).one_or_none()

@@ -1,12 +1,13 @@
-"""Commit locks: one Lakewarden at a time changes a table whose store has no lock of its own.
+"""Commit locks: only one Lakewarden process at a time changes a table whose store has no lock of its own.
 
-A lock is a row that says who has it and until when. It is renewed while it is held, and who finds its time over takes it:
-a process that stopped keeps nobody out for longer than that. The time is the database's, so that clocks of hosts may differ.
+A lock is a row with its holder and an end time. It is renewed while it is held; after its end any process may
+take it, so a process that stopped blocks others no longer than that. The time is the database's, so clocks of
+hosts may differ.
 
-What a lock cannot do: stop a process that checked it, stood still for longer than its time, and then went on. So it is
-checked right before the commit, and long ago at any other moment counts for nothing. Its holder also counts the time by its
-own clock, from before each renewal: once a renewal is missing for that long, the holder itself does not believe the lock any
-more, even if the database never answers again. After the commit it asks whether the lock lasted.
+A lock cannot stop a process that checked it, was suspended for longer than its time, and then continues. So
+it is checked right before the commit; an older check is worth nothing. The holder also measures the time by
+its own clock, starting before each renewal: without a renewal for that long it considers the lock lost, even
+if the database never answers. After the commit it checks that the lock lasted.
 """
 
 from __future__ import annotations
@@ -33,19 +34,20 @@ from lakewarden.state.schema import commit_locks
 log = logging.getLogger(__name__)
 
 TTL = timedelta(seconds=30)
-# Longer than the time of a lock: after a crash its last holder's is waited out.
+# Longer than the time of a lock, so that a waiter outlasts the lock of a crashed process.
 WAIT = timedelta(seconds=90)
 _POLL_SECONDS = 0.1
 
 
 def removal(table_uuid: str) -> str:
-    """The place of the lock under which snapshots leave a table through the gateway."""
+    """The key of the lock for commits through the gateway that remove snapshots."""
     return f"removal:{table_uuid}"
 
 
 @dataclass(slots=True, eq=False)
 class Lock:
-    """A lock as its holder knows it. `until` is by this process's own clock: no later than the database's."""
+    """A lock as its holder sees it. `until` is by this process's own clock, never later than the database's
+    time."""
 
     state: State
     table: TableRef
@@ -56,22 +58,24 @@ class Lock:
     _stays: threading.Event = field(default_factory=threading.Event, repr=False)
 
     def leave(self) -> None:
-        """Not let go in the end, but kept for its time: what was begun under it may still be happening."""
+        """Do not release the lock at the end, but keep it until it expires: the commit under it may still be
+        in progress."""
         self._stays.set()
 
     def check(self) -> None:
-        """Still ours, and for its whole time from now on; else CommitLost. Asked right before a commit begins."""
+        """Renew the lock for its whole time, or raise CommitLost. Called right before a commit begins."""
         if not self.renew():
             raise CommitLost(
-                table=self.table, reason="its lock ran out before the commit began; nothing was done"
+                table=self.table, reason="its lock expired before the commit began; nothing was done"
             )
 
     def lasts(self) -> bool:
-        """Whether its last renewal is younger than its time, by this process's own clock. Asks nobody."""
+        """Whether the last renewal is younger than the lock's time, by this process's own clock. Sends no
+        query."""
         return clock.monotonic() < self.until
 
     def renew(self) -> bool:
-        """False where its time is over, whether or not another has it by now."""
+        """Extend the lock. False if it expired, even if no other process has it yet."""
         asked_at = clock.monotonic()
         if not self.lasts():
             return False
@@ -85,12 +89,12 @@ class Lock:
         return renewed and self.lasts()
 
     def begin(self, asked_at: float) -> None:
-        """Counted from before the question: the database's answer may have taken its time."""
+        """The time counts from before the query, because the database's answer may have taken a while."""
         self.until = max(self.until, asked_at + self.ttl.total_seconds())
 
 
 class Locks:
-    """`owner` is whom others are told they wait for."""
+    """`owner` is shown to processes that wait for the lock."""
 
     def __init__(self, state: State, owner: Owner, ttl: timedelta = TTL, wait: timedelta = WAIT) -> None:
         self._state = state
@@ -100,7 +104,8 @@ class Locks:
 
     @contextmanager
     def held(self, table: TableRef, place: str) -> Iterator[Lock]:
-        """The lock on a table, by where it lies: two catalogs may name it differently. CommitLost when it cannot be had in time."""
+        """Hold the lock on a table, keyed by its location: two catalogs may name it differently. CommitLost
+        if it cannot be taken in time."""
         lock = Lock(self._state, table, place, secrets.token_hex(8), self._ttl)
         self._take(lock)
         try:
@@ -123,7 +128,7 @@ class Locks:
         lock.begin(asked_at)
 
     def _try(self, lock: Lock) -> str | None:
-        """None: taken. Else who has it."""
+        """None if the lock was taken, else its holder."""
         with self._state.write() as connection:
             now = now_of(connection)
             dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
@@ -146,7 +151,7 @@ class Locks:
             there = select(commit_locks).where(commit_locks.c.place == lock.place)
             has = connection.execute(there).one_or_none()
         if has is None:
-            return "one that is done by now"  # it let go between our two statements
+            return "a process that has just finished"  # released between the two statements
         return None if has.token == lock.token else f"{has.host} pid {has.pid}"
 
     def _release(self, lock: Lock) -> None:
@@ -154,17 +159,15 @@ class Locks:
             with self._state.write() as connection:
                 connection.execute(delete(commit_locks).where(_held_by(lock.place, lock.token)))
         except Unreachable as error:
-            # What was done under it stands; the lock ends by itself.
-            log.warning("the lock on %s stays until its time is over: %s", lock.table, error)
+            # The commit is done; the lock expires by itself.
+            log.warning("cannot release the lock on %s, it stays until it expires: %s", lock.table, error)
 
 
 def _keep(lock: Lock) -> None:
     try:
         lock.renew()
     except Unreachable as error:
-        log.warning(
-            "the lock on %s cannot be renewed: %s", lock.table, error
-        )  # the next time may get through
+        log.warning("cannot renew the lock on %s: %s", lock.table, error)  # the next renewal may succeed
 
 
 def _held_by(place: str, token: str) -> ColumnElement[bool]:

@@ -1,4 +1,4 @@
-"""Table policies kept in the state database: the layer `table`, set by `lakewarden policy TABLE --set`."""
+"""Table policies in the state database: the layer `table`, set by `lakewarden policy TABLE --set`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from lakewarden.state.schema import table_policies
 
 
 class Policies:
-    """What is stored per table, as written. Values are checked by `lakewarden.policy` before they come here."""
+    """The stored values of each table, as written. They are checked by `lakewarden.policy` before they are
+    stored."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -30,7 +31,7 @@ class Policies:
             return {row.key: row.value for row in connection.execute(wanted)}
 
     def all(self) -> Mapping[str, Mapping[str, object]]:
-        """Of every table that has something stored, in one look."""
+        """The values of every table that has any, in one query."""
         wanted = select(table_policies.c.table_name, table_policies.c.key, table_policies.c.value)
         found: dict[str, dict[str, object]] = {}
         with self._state.read() as connection:
@@ -39,9 +40,9 @@ class Policies:
         return found
 
     def set(self, table: str, values: Mapping[str, object], operator: str | None, now: datetime) -> None:
-        """All of the values or none; keys that are not named keep theirs."""
+        """Store all values or none; other keys are not changed."""
         with protecting(self._state) as connection:
-            # In order of key, so that two who set the same keys wait for each other instead of deadlocking.
+            # In order of key, so that two transactions with the same keys wait for each other instead of deadlocking.
             for key, value in sorted(values.items()):
                 row = {
                     "table_name": str(table),
@@ -53,12 +54,12 @@ class Policies:
                 upsert(connection, table_policies, row, ["table_name", "key"])
 
     def unset(self, table: str, keys: Iterable[str]) -> None:
-        """The next layer's values apply again. A key that is not stored is no error."""
+        """Remove values, so that the next layer applies. A key that is not stored is ignored."""
         with protecting(self._state) as connection:
             connection.execute(delete(table_policies).where(_of(table), table_policies.c.key.in_(list(keys))))
 
     def reset(self, table: str) -> None:
-        """Forgets everything stored for the table."""
+        """Remove all values stored for the table."""
         with protecting(self._state) as connection:
             connection.execute(delete(table_policies).where(_of(table)))
 

@@ -1,4 +1,4 @@
-"""Who drives a run, and whether that process is still there."""
+"""The process that owns a run, and whether it is still alive."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from lakewarden.model.run import Owner, Run
 
 BEAT_TTL = timedelta(seconds=60)
 _OUTERMOST_PID_SPACE = 0xEFFFFFFC
-# Start times are computed from the boot time, which moves a little when the clock is corrected.
+# Start times are computed from the boot time, which changes a little when the clock is corrected.
 _SAME_START_SECONDS = 2.0
 
 
 def current_owner() -> Owner:
-    """A new driver in this process."""
+    """A new owner for this process."""
     return Owner(_host(), os.getpid(), psutil.Process().create_time(), secrets.token_hex(4))
 
 
 def is_gone(run: Run, now: datetime, ttl: timedelta = BEAT_TTL) -> bool:
-    """Whether nobody drives this run any more. In doubt it is still driven: waiting is safe, two drivers are not."""
+    """Whether the run's owner is dead. If unsure, the run counts as owned: waiting is safe, two owners are
+    not."""
     silent = run.beat_at is None or now - run.beat_at > ttl
     if run.owner.host != _host():
         return silent
@@ -34,12 +35,13 @@ def is_gone(run: Run, now: datetime, ttl: timedelta = BEAT_TTL) -> bool:
         case started if abs(started - run.owner.started) <= _SAME_START_SECONDS:
             return False
         case _:
-            # The number was given to another process, or the clock jumped: the beat tells which.
+            # The id was reused by another process, or the clock jumped: the heartbeat decides.
             return silent
 
 
 def _host() -> str:
-    """Where process numbers mean the same: containers that share a host's name have numbers of their own."""
+    """The host and its process-id namespace: containers with the same host name have process ids of their
+    own."""
     space = _pid_space()
     return socket.gethostname() + (f"/{space}" if space else "")
 
@@ -48,12 +50,12 @@ def _pid_space() -> int | None:
     try:
         found = Path("/proc/self/ns/pid").stat().st_ino
     except OSError:
-        return None  # not Linux: one space per host
+        return None  # not Linux: one namespace per host
     return None if found == _OUTERMOST_PID_SPACE else found
 
 
 def _started(pid: int) -> float | None:
-    """When the process with that number started; None when there is none, or only its remains."""
+    """When the process with that id started; None if there is none, or only a zombie."""
     try:
         process = psutil.Process(pid)
         dead = process.status() == psutil.STATUS_ZOMBIE

@@ -1,7 +1,7 @@
-"""Passes somebody asked for: filed by anyone, claimed by the leader, ended with the runs they led to.
+"""Requested passes: filed by an operator, claimed by the leader, and ended with their runs.
 
-One is pending per table at most: asking again refreshes it. A claim carries the leader's term; what a leader that is gone had
-claimed, the next one takes over, so that no request is lost by a crash.
+A table has at most one pending request: asking again refreshes it. A claim has the leader's term; the next
+leader takes over the claims of an earlier one, so no request is lost by a crash.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Requests:
         self._state = state
 
     def file(self, table: str, trigger: Trigger, now: datetime) -> Request:
-        """The table's pending request: a new one or, where there is one already, that one refreshed by who asks now."""
+        """File a request for the table. If one is pending already, it is refreshed with the new trigger."""
         said = {
             "trigger_type": trigger.type,
             "trigger_operator": trigger.operator,
@@ -84,13 +84,14 @@ class Requests:
                         connection.execute(insert(requests).values(row))
                 return self._existing(found)
             except IntegrityError:
-                # Another filed the first one between our two statements: ours refreshes it.
+                # Another process filed a request between the two statements: refresh that one.
                 if attempt == _ATTEMPTS:
                     raise
         raise AssertionError("the loop above returns or raises")
 
     def claim(self, request_id: str, term: int, now: datetime) -> bool:
-        """This leader's from now on; False where it is over, or a newer leader's. Its own it may claim again: see `waiting`."""
+        """Claim the request for this leader. False if it ended, or a newer leader has it. A leader may claim
+        its own again: see `waiting`."""
         change = (
             update(requests)
             .where(requests.c.id == request_id, _open_to(term))
@@ -108,7 +109,7 @@ class Requests:
         reason: str,
         now: datetime,
     ) -> bool:
-        """Done or failed, by who claimed it; False where a newer leader has it by now."""
+        """Mark the request done or failed. False if a newer leader has claimed it."""
         mine = and_(
             requests.c.id == request_id,
             requests.c.state == RequestState.CLAIMED.value,
@@ -119,9 +120,10 @@ class Requests:
             return connection.execute(update(requests).where(mine).values(ending)).rowcount == 1
 
     def waiting(self, term: int) -> tuple[Request, ...]:
-        """What this leader has to do: pending ones, those that an earlier leader claimed, and its own. The oldest first.
+        """Requests for this leader, oldest first: pending ones, those an earlier leader claimed, and its own.
 
-        Its own are under way, and it knows which those are, or were left when the database went away: those are done again.
+        The leader knows which of its own are in progress. The others were interrupted by a database outage
+        and are run again.
         """
         wanted = select(requests).where(_open_to(term))
         with self._state.read() as connection:
@@ -134,7 +136,7 @@ class Requests:
         return _request(row) if row else None
 
     def list(self, table: str | None = None, limit: int = 50) -> tuple[Request, ...]:
-        """The newest first."""
+        """Requests, newest first."""
         wanted = select(requests).order_by(requests.c.made_at.desc(), requests.c.id.desc()).limit(limit)
         if table is not None:
             wanted = wanted.where(requests.c.table_name == table)
@@ -143,7 +145,9 @@ class Requests:
 
     def _existing(self, request_id: str) -> Request:
         found = self.get(request_id)
-        assert found is not None, "it was written a moment ago, and none is removed before it is long over"
+        assert found is not None, (
+            "the request was just stored, and requests are removed only long after they end"
+        )
         return found
 
 

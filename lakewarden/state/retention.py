@@ -1,6 +1,9 @@
-"""What nobody asks for any more leaves the state database: what is long over, and tables that are long gone or never were.
+"""Deletes old rows from the state database: records that ended long ago, and tables that were dropped long
+ago or never existed.
 
-A row goes only once nothing stands on it: holds that hold nothing, and no record of files that are still to be deleted. Runs, receipts, trashed files, operators' actions and the lineage of expired snapshots stay: they are the record of what was done.
+A row is deleted only if nothing depends on it: no active hold, no file that is still to be deleted. Runs,
+receipts, trashed files, operators' actions and the lineage of expired snapshots are kept: they are the record
+of what was done.
 """
 
 from __future__ import annotations
@@ -38,9 +41,11 @@ from lakewarden.state.trash_rows import in_states
 
 
 def tidy(state: State, before: datetime, most: int = 10_000) -> int:
-    """Rows that went: of what was over, or gone, before then. At most so many of each kind: the next call goes on.
+    """Delete rows that ended before `before`; returns how many. At most `most` of each kind: the next call
+    continues.
 
-    A suspension stays as long as the rest of its table: one that is dropped and made anew is still what somebody suspended.
+    A suspension is kept as long as the rest of its table's rows: a table that is dropped and created again is
+    still suspended.
     """
     over = {
         requests: requests.c.ended_at < before,
@@ -65,14 +70,15 @@ def _tables_that_are_gone(state: State, before: datetime, most: int) -> int:
         standings: and_(standings.c.slot != SEEN, _gone(standings.c.table_name, before)),
     }
     parts = [take_out_where(state, table, so, most) for table, so in of_them.items()]
-    if all(each < most for each in parts):  # what says that they are gone goes last
+    if all(each < most for each in parts):  # last, because this row marks the table as gone
         over = and_(_gone(standings.c.table_name, before), ~_pinned(standings.c.table_name))
         parts.append(take_out_where(state, standings, over, most))
     return sum(parts)
 
 
 def _pinned(table_name: Column[str]) -> ColumnElement[bool]:
-    """By a pin with a mirror whose row goes once it has lapsed, and only while its table is known to be gone."""
+    """Whether a pin with a mirror tag is left on the table. The pin's row can be deleted only while this row
+    marks the table as gone, so this row is deleted after it."""
     return exists().where(pins.c.table_name == table_name, pins.c.tag.is_not(None), ~_renamed())
 
 
@@ -80,7 +86,7 @@ def _pinned(table_name: Column[str]) -> ColumnElement[bool]:
 
 
 def _silent_writers(state: State, before: datetime, most: int) -> int:
-    """Writers whose time was over. A beat since, however it was chosen here, keeps its row."""
+    """Delete writers whose heartbeat expired. A heartbeat after the selection keeps its row."""
     silent = heartbeats.c.beat_at < before
     columns = (*heartbeats.primary_key.columns, heartbeats.c.beat_at, heartbeats.c.ttl_seconds)
     with state.read() as connection:
@@ -94,7 +100,8 @@ def _silent_writers(state: State, before: datetime, most: int) -> int:
 
 
 def _mirrored_in_nothing(before: datetime) -> ColumnElement[bool]:
-    """While its table may have the tag, a pin's row is how `unpin` finds it. A table that was renamed has it under its new name."""
+    """Expired pins of dropped tables: their mirror tags are gone too. Pins of a renamed table stay, because
+    `unpin` needs their rows to find the tags under the table's new name."""
     return and_(pins.c.expires_at < before, _gone(pins.c.table_name, before), ~_renamed())
 
 
@@ -103,28 +110,30 @@ def _renamed() -> ColumnElement[bool]:
 
 
 def _settled(before: datetime) -> ColumnElement[bool]:
-    """Loads that ended. A failed one stays until its verdict is in force, which only it can tell, and its files are gone."""
+    """Loads that ended. A failed load stays until its deletion batch is active and its files are gone."""
     pending = exists().where(verdicts.c.id == loads.c.id, verdicts.c.state == VerdictState.PENDING.value)
     waiting = exists().where(trashed.c.verdict_id == loads.c.id, in_states(*LIVE))
     return and_(loads.c.ended_at < before, ~pending, ~waiting)
 
 
 def _ended(run_id: Column[str], before: datetime) -> ColumnElement[bool]:
-    """How far a run was is shown while it runs, and who cancelled it is in its reason."""
+    """Whether the run has ended: progress is shown only while a run is open, and the run's reason says who
+    cancelled it."""
     return exists().where(runs.c.id == run_id, runs.c.ended_at < before)
 
 
-# ------------------------------------------------------------ tables that never were, or are gone
+# ------------------------------------------------------------ tables that never existed, or were dropped
 
 
 def _never_was(table_name: Column[str]) -> ColumnElement[bool]:
-    """A name that somebody asked a pass for, and neither a worker nor the collector ever found in a catalog."""
+    """Whether no worker and no collector ever found a table of this name in a catalog."""
     seen = standings.alias("seen")
     return and_(~exists().where(seen.c.table_name == table_name, seen.c.slot == SEEN), _unseen(table_name))
 
 
 def _in_vain(before: datetime) -> ColumnElement[bool]:
-    """The worker's own suspension of a name under which nobody ever read a table. What an operator suspended stays so."""
+    """The worker's suspensions of names under which no table was ever read. Suspensions by an operator are
+    kept."""
     read = exists().where(seen_tables.c.table_name == suspensions.c.table_name)
     return and_(
         suspensions.c.since < before,
@@ -135,7 +144,8 @@ def _in_vain(before: datetime) -> ColumnElement[bool]:
 
 
 def _gone(table_name: Column[str], before: datetime) -> ColumnElement[bool]:
-    """By its key, row by row. A table that a worker does not look after, but the collector sees, is not gone."""
+    """Whether the table was dropped before then. A table that no worker maintains but the collector still
+    sees is not gone."""
     seen = standings.alias("seen")
     said = exists().where(
         seen.c.table_name == table_name,
@@ -151,7 +161,8 @@ def _unseen(table_name: Column[str]) -> ColumnElement[bool]:
 
 
 def _without_past() -> ColumnElement[bool]:
-    """Audits find what expired snapshots of a dropped table said by the id that is known of it here."""
+    """Tables without expired snapshots: audits need the table's uuid from here to find the expired snapshots
+    of a dropped table."""
     return and_(
         *(
             ~exists().where(each.c.table_uuid == seen_tables.c.uuid)
@@ -161,7 +172,7 @@ def _without_past() -> ColumnElement[bool]:
 
 
 def _forgotten_points(state: State, before: datetime, most: int) -> int:
-    """Numbers of tables that nobody sees any more, once the newest of them is old."""
+    """Delete health points of tables that are gone, once their newest point is old."""
     table, at = health_history.c.table_name, health_history.c.at
     lost = select(table).where(_unseen(table)).group_by(table).having(func.max(at) < before)
     wanted = select(table, at).where(table.in_(lost.subquery().select())).limit(most)

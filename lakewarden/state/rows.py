@@ -1,8 +1,10 @@
-"""Rows: insert or replace them, keep the first, delete them in slices. The same on SQLite and PostgreSQL.
+"""Insert or replace rows, insert rows if absent, and delete rows in slices. The same on SQLite and
+PostgreSQL.
 
-SQLite has one writer at a time, and the leader renews its lease by writing. A deletion that chose its rows inside its own
-transaction once held that lock for eight seconds, on a thousand tables that had nothing to delete, and the leader was deposed.
-So rows to delete are chosen in a read, and deleted some at a time, each time in a transaction of its own.
+SQLite has one writer at a time, and the leader renews its lease by writing. A deletion that selected its rows
+inside its own transaction once held that lock for eight seconds, on a thousand tables with nothing to delete,
+and the leader lost its lease. So rows are selected in a read transaction, and deleted in slices with one
+transaction each.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from lakewarden import clock
 from lakewarden.state.database import State
 
 SLICE = 1000
-# Who waits for SQLite's lock asks again up to a tenth of a second later: without a gap the next slice would always be first.
+# A process that waits for SQLite's lock retries every tenth of a second: without a gap between slices it would never get the lock.
 _GAP = 0.02
 
 
@@ -32,7 +34,7 @@ def upsert(connection: Connection, table: Table, row: Mapping[str, Any], keys: S
 def keep_first(
     connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], keys: Sequence[str]
 ) -> None:
-    """Insert rows; one that is there already stays as it is."""
+    """Insert rows; an existing row is not changed."""
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
     new = dialect.insert(table).values([dict(each) for each in rows])
     connection.execute(new.on_conflict_do_nothing(index_elements=list(keys)))
@@ -41,7 +43,8 @@ def keep_first(
 def take_out(
     state: State, table: Table, keys: Iterable[Sequence[Any]], still: ColumnElement[bool] | None = None
 ) -> int:
-    """Delete the rows of these primary keys; how many there were. `still` is what must hold when each is deleted, too."""
+    """Delete the rows with these primary keys; returns how many. `still` is a condition that must also hold
+    when a row is deleted."""
     columns = list(table.primary_key.columns)
     names = [f"key_{each.name}" for each in columns]
     mine = and_(*(column == bindparam(name, type_=column.type) for column, name in zip(columns, names, strict=True)))  # fmt: skip
@@ -57,7 +60,7 @@ def take_out(
 
 
 def take_out_where(state: State, table: Table, so: ColumnElement[bool], most: int) -> int:
-    """Delete rows of which this is so, at most so many; how many."""
+    """Delete at most `most` rows that match the condition; returns how many."""
     wanted = select(*table.primary_key.columns).where(so).limit(most)
     with state.read() as connection:
         keys = connection.execute(wanted).all()

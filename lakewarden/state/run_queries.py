@@ -1,4 +1,5 @@
-"""Questions about runs: lists without the long columns, sums of ended runs, and the snapshots that an open expiry removes."""
+"""Queries about runs: lists without the large columns, sums of ended runs, and the snapshots that an open
+expiry removes."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from lakewarden.state.database import State
 from lakewarden.state.runs import Journal, read_run
 from lakewarden.state.schema import runs
 
-# The journaled moments an expiry's commit lies between.
+# The journal steps before and after an expiry's commit.
 EXPIRING = "expiring"
 TRASHED = "trashed"
 _SECOND = 1_000_000
@@ -24,7 +25,8 @@ _LONG = ("plan", "policy")
 
 @dataclass(frozen=True, slots=True)
 class Sought:
-    """Which runs: of tables whose name holds, or (`exact`) is, the text, of this job, in this state; empty asks for all."""
+    """A filter for runs: text in the table's name (with `exact` the whole name), job, and state. An empty
+    value matches all."""
 
     table: str = ""
     job: str = ""
@@ -37,7 +39,7 @@ class RunSearch:
         self._state = state
 
     def find(self, sought: Sought, limit: int = 50, offset: int = 0) -> tuple[Run, ...]:
-        """The newest first."""
+        """Runs, newest first."""
         wanted = _brief().order_by(runs.c.started_at.desc(), runs.c.id.desc()).limit(limit).offset(offset)
         if sought.table:
             name = runs.c.table_name
@@ -51,7 +53,7 @@ class RunSearch:
         return self._all(wanted)
 
     def running(self) -> tuple[Run, ...]:
-        """Those under way, the oldest first."""
+        """Open runs, oldest first."""
         return self._all(_brief().where(runs.c.ended_at.is_(None)).order_by(runs.c.started_at, runs.c.id))
 
     def _all(self, wanted: Select[Any]) -> tuple[Run, ...]:
@@ -65,10 +67,11 @@ def _brief() -> Select[Any]:
 
 @dataclass(frozen=True, slots=True)
 class RunSum:
-    """Runs of one table and job that ended in the same way.
+    """Runs of one table and job that ended in the same state.
 
-    `took` has, for each bound that was asked about, how many took no longer than it and longer than the one before; the last is
-    of those beyond all bounds. Microseconds, because sums of whole numbers are the same in whichever order they are made.
+    `took` counts runs per duration: for each bound, the runs that took at most that long and longer than the
+    bound before; the last entry counts those above all bounds. Microseconds, because sums of whole numbers do
+    not depend on their order.
     """
 
     table: str
@@ -86,15 +89,15 @@ class RunTotals:
         self._state = state
 
     def newest_end(self) -> datetime | None:
-        """When the last run ended that has."""
+        """When the newest ended run ended."""
         with self._state.read() as connection:
             found: datetime | None = connection.execute(select(func.max(runs.c.ended_at))).scalar()
         return found
 
     def before(self, until: datetime, counters: Sequence[str], bounds: Sequence[float]) -> tuple[RunSum, ...]:
-        """Everything that ended before then, by table, job and ending, with the sums of these counters."""
+        """Sums of all runs that ended before `until`, by table, job and state, with these counters."""
         with self._state.read() as connection:
-            # Worked out once per run: without that word the database does it again for every column below.
+            # Computed once per run: without MATERIALIZED the database repeats it for every column below.
             each = (
                 select(
                     runs.c.table_name,
@@ -121,13 +124,13 @@ class RunTotals:
         return tuple(_run_sum(row, counters, len(bounds) + 1) for row in rows)
 
     def ended_as(self, state: str, until: datetime) -> frozenset[str]:
-        """The ids of runs that ended so before then."""
+        """The ids of runs that ended in this state before `until`."""
         wanted = select(runs.c.id).where(runs.c.ended_at < until, runs.c.state == state)
         with self._state.read() as connection:
             return frozenset(connection.execute(wanted).scalars())
 
     def newest_with(self, counter: str, jobs: Sequence[str], until: datetime) -> Mapping[str, Any]:
-        """The counters of the newest run of these jobs that counted it; none where there is no such run."""
+        """The counters of the newest run of these jobs that has this counter; empty if there is none."""
         wanted = (
             select(runs.c.counters)
             .where(
@@ -144,7 +147,7 @@ class RunTotals:
 
 
 def _took(connection: Connection) -> ColumnElement[Any]:
-    """Microseconds from start to end, never below 0, exact on both databases."""
+    """Microseconds from start to end, at least 0, exact on both databases."""
     exact: ColumnElement[Any]
     if connection.dialect.name == "postgresql":
         exact = cast(extract("epoch", runs.c.ended_at - runs.c.started_at) * _SECOND, BigInteger)
@@ -154,7 +157,7 @@ def _took(connection: Connection) -> ColumnElement[Any]:
 
 
 def _since_epoch(moment: ColumnElement[Any]) -> ColumnElement[Any]:
-    """SQLite keeps `2026-01-31 12:00:00.000000`: as a day number it would lose the last digits."""
+    """SQLite stores times as text; converted to a day number they would lose the last digits."""
     fraction = func.substr(cast(moment, Text), 21, 6)
     return cast(func.strftime("%s", moment), BigInteger) * _SECOND + cast(fraction, BigInteger)
 
@@ -183,19 +186,19 @@ def _run_sum(row: Any, counters: Sequence[str], buckets: int) -> RunSum:
 
 @dataclass(frozen=True, slots=True)
 class Going:
-    """Snapshots, and refs that have outlived their retention."""
+    """Snapshots that are being removed, and refs whose retention is over."""
 
     snapshots: frozenset[int] = frozenset()
     refs: frozenset[str] = frozenset()
 
 
 def taking(journal: Journal, table: str, snapshot_id: int) -> Run | None:
-    """The expiry that said it takes this snapshot and has not said how that ended."""
+    """The expiry that journaled the removal of this snapshot but not yet its outcome."""
     return next((run for run, going in _undecided(journal, table) if snapshot_id in going.snapshots), None)
 
 
 def expiring_now(journal: Journal, table: str) -> Going:
-    """What the run that is open takes. One that ended, however it ended, commits nothing any more."""
+    """What the open expiry removes. A run that has ended commits nothing more."""
     run = journal.open_run(table, Job.EXPIRE)
     return Going() if run is None else _going(journal.steps(run.id))
 
@@ -207,7 +210,8 @@ def _undecided(journal: Journal, table: str) -> Iterator[tuple[Run, Going]]:
 
 
 def _going(steps: Sequence[Step]) -> Going:
-    """A later attempt of the same run replaces the one before, which changed nothing; a verdict in force settles it."""
+    """A later attempt of the same run replaces the one before, which changed nothing; an active deletion
+    batch ends it."""
     going = Going()
     for step in steps:
         if step.name == EXPIRING:

@@ -1,4 +1,4 @@
-"""The journal: every run and its steps, how far an open run is, and requests to cancel it.
+"""The journal: every run and its steps, the progress of open runs, and requests to cancel them.
 
 A step is written before it is acted on, so that the next process knows where to continue.
 """
@@ -27,7 +27,7 @@ from lakewarden.state.schema import leases, run_cancels, run_progress, run_steps
 __all__ = ["BEAT_TTL", "Journal", "current_owner", "is_gone", "new_run_id"]
 
 _START_ATTEMPTS = 5
-# How long an owner that was told its run is its own may act on it: half of what others wait before they take it over.
+# How long an owner may act on its run after a check: half of the time that others wait before they take it over.
 RIGHT_SECONDS = BEAT_TTL.total_seconds() / 2
 
 
@@ -37,7 +37,7 @@ def new_run_id(now: datetime) -> str:
 
 
 class Listener(Protocol):
-    """Who is told about runs as they begin and end. Raises nothing."""
+    """Is called when runs begin and end. Must not raise."""
 
     def started(self, run: Run) -> None: ...
 
@@ -45,7 +45,7 @@ class Listener(Protocol):
 
 
 class Listeners:
-    """Several that listen, told one after the other."""
+    """Several listeners, called one after the other."""
 
     def __init__(self, *listeners: Listener) -> None:
         self._listeners = listeners
@@ -60,7 +60,8 @@ class Listeners:
 
 
 class Journal:
-    """Every method is one transaction: a process that stops inside one has written all of it or nothing."""
+    """The journal. Every method is one transaction: if the process stops inside, all of it is stored or
+    nothing."""
 
     def __init__(self, state: State, listener: Listener | None = None) -> None:
         self._state = state
@@ -68,7 +69,7 @@ class Journal:
 
     @property
     def state(self) -> State:
-        """The database the journal is in."""
+        """The database of the journal."""
         return self._state
 
     def start(
@@ -84,9 +85,10 @@ class Journal:
         now: datetime,
         lease_term: int | None = None,
     ) -> Run:
-        """Opens the run, or Busy naming the one that is open. The unique index decides, so two at once cannot both win.
+        """Open a run. Raises Busy with the run that is already open; a unique index makes sure that only one
+        of two succeeds.
 
-        Under a lease whose term is not the newest nothing begins: RunTaken.
+        Raises RunTaken if the lease term is not the newest.
         """
         row = {
             **_owned(owner),
@@ -125,12 +127,13 @@ class Journal:
                 other = self.open_run(row["table_name"], row["job"])
                 if other is not None:
                     raise _busy(other) from None
-                # The other one ended between our insert and our look: the place is free, or the id was not new.
+                # The other run ended between the insert and this query: the slot is free again, or the id was not new.
                 if attempt == _START_ATTEMPTS:
                     raise
 
     def step(self, run_id: str, owner: Owner, name: str, detail: Mapping[str, Any], now: datetime) -> None:
-        """Appends a step if the run is open and still this owner's, else RunTaken: who lost the run must not act on."""
+        """Append a step if the run is open and still this owner's, else RunTaken: an owner that lost the run
+        must not act on it."""
         advance = (
             update(runs)
             .where(runs.c.id == run_id, _open(), _owned_by(owner), _led())
@@ -145,16 +148,18 @@ class Journal:
             connection.execute(insert(run_steps).values(row))
 
     def beat(self, run_id: str, now: datetime, owner: Owner | None = None) -> bool:
-        """Says that the run is still driven. False when it is over, or (given the owner) no longer its."""
+        """Record that the run is still being worked on. False if it ended or (with `owner`) another process
+        took it over."""
         mine = [] if owner is None else [_owned_by(owner), _led()]
         change = update(runs).where(runs.c.id == run_id, _open(), *mine).values(beat_at=now)
         with self._state.write() as connection:
             return connection.execute(change).rowcount == 1
 
     def right(self, run_id: str, owner: Owner, now: datetime) -> float:
-        """Seconds for which this owner may act on the run, counted from this call; 0 where it may not.
+        """Seconds, counted from this call, for which this owner may act on the run; 0 if it may not.
 
-        A run under a lease may be taken over when that ends, so its right ends no later.
+        A run under a lease may be taken over when the lease ends, so this never exceeds the lease's remaining
+        time.
         """
         mine = (
             update(runs)
@@ -182,9 +187,9 @@ class Journal:
         now: datetime,
         owner: Owner | None = None,
     ) -> Run:
-        """Closes the run and returns it as it stands. The first ending stays: finishing again changes nothing.
+        """Close the run and return it. The first ending stays: finishing again changes nothing.
 
-        Given the owner, a run that another process has taken over is not closed: RunTaken.
+        With `owner`, a run that another process has taken over is not closed: RunTaken.
         """
         if state is RunState.RUNNING:
             raise ValueError("a run cannot end as running")
@@ -209,7 +214,8 @@ class Journal:
     def settle(
         self, run_id: str, state: RunState, reason: str, snapshot_ids: Sequence[int], now: datetime
     ) -> bool:
-        """Gives a run that ended unknown its real ending; of several that try, one gets True. No other ending changes."""
+        """Replace the state of a run that ended unknown by its real outcome; if several try, one gets True.
+        Other states never change."""
         ending = {"state": state.value, "reason": reason, "snapshot_ids": list(snapshot_ids), "ended_at": now}
         unknown = runs.c.state == RunState.UNKNOWN.value
         with self._state.write() as connection:
@@ -220,7 +226,7 @@ class Journal:
         return settled
 
     def unknown(self, table: str, job: str) -> tuple[Run, ...]:
-        """Runs whose outcome is still open, oldest first."""
+        """Runs that ended unknown, oldest first."""
         wanted = select(runs).where(
             runs.c.table_name == str(table), runs.c.job == str(job), runs.c.state == RunState.UNKNOWN.value
         )
@@ -228,10 +234,10 @@ class Journal:
             return tuple(_run(row) for row in connection.execute(wanted.order_by(runs.c.started_at)))
 
     def take_over(self, seen: Run, owner: Owner, now: datetime, lease_term: int | None = None) -> bool:
-        """Makes this owner the driver of a run whose process is gone; of several that try, one gets True.
+        """Make this owner the owner of a run whose process is dead; if several try, one gets True.
 
-        `seen` is the run as `is_gone` judged it: if anyone drove it since, nothing changes. `lease_term` is that of who takes
-        it, which the run is under from now on.
+        `seen` is the run as `is_gone` judged it: if it changed since, nothing happens. `lease_term` is the
+        new owner's term.
         """
         unchanged = and_(_owned_by(seen.owner), runs.c.beat_at == seen.beat_at)
         mine = {**_owned(owner), "beat_at": now, "lease_term": lease_term}
@@ -241,14 +247,14 @@ class Journal:
             return connection.execute(change).rowcount == 1
 
     def outlived(self, run: Run) -> bool:
-        """Whether the run is under a lease that is no longer the newest: who drove it can do nothing more to it."""
+        """Whether the run's lease term is older than the newest: its owner can no longer act on it."""
         if run.lease_term is None:
             return False
         with self._state.read() as connection:
             return run.lease_term < newest_term(connection)
 
     def open_run(self, table: str, job: str) -> Run | None:
-        """The run that holds this table for this job, or for one that must not run beside it, if there is one."""
+        """The open run of this job on the table, or of a job that must not run at the same time."""
         wanted = select(runs).where(runs.c.table_name == str(table), runs.c.slot == slot_of(job), _open())
         with self._state.read() as connection:
             row = connection.execute(wanted).one_or_none()
@@ -263,7 +269,7 @@ class Journal:
             return _run(connection.execute(select(runs).where(runs.c.id == run_id)).one())
 
     def list(self, table: str | None = None, limit: int = 50) -> tuple[Run, ...]:
-        """The newest first."""
+        """Runs, newest first."""
         wanted = select(runs).order_by(runs.c.started_at.desc(), runs.c.id.desc()).limit(limit)
         if table is not None:
             wanted = wanted.where(runs.c.table_name == str(table))
@@ -271,7 +277,7 @@ class Journal:
             return tuple(_run(row) for row in connection.execute(wanted))
 
     def steps(self, run_id: str) -> tuple[Step, ...]:
-        """In the order they were taken."""
+        """The steps of a run in order."""
         wanted = select(run_steps).where(run_steps.c.run_id == run_id).order_by(run_steps.c.seq)
         with self._state.read() as connection:
             rows = connection.execute(wanted).all()
@@ -279,9 +285,9 @@ class Journal:
 
 
 def fence(connection: Connection, run_id: str, owner: Owner, now: datetime) -> None:
-    """Make sure, inside the caller's transaction, that the run is open and still this owner's; else RunTaken.
+    """Check, inside the caller's transaction, that the run is open and still this owner's; else RunTaken.
 
-    The row stays locked until the transaction ends: nobody takes the run over while the caller writes under it.
+    The row is locked until the transaction ends: no process can take the run over while the caller writes.
     """
     mine = update(runs).where(runs.c.id == run_id, _open(), _owned_by(owner), _led()).values(beat_at=now)
     if connection.execute(mine).rowcount != 1:
@@ -293,8 +299,8 @@ def _open() -> ColumnElement[bool]:
 
 
 def _led() -> ColumnElement[bool]:
-    """Under no lease, or under the newest. The lease's row stays as it is until the caller's transaction ends: nobody begins
-    to lead between this look and what is written by it."""
+    """The run has no lease term, or the newest one. The lease's row is locked until the caller's transaction
+    ends, so no new leader can begin in between."""
     newest = select(leases.c.term).where(leases.c.role == WORKER)
     return or_(
         runs.c.lease_term.is_(None), runs.c.lease_term >= newest.with_for_update(read=True).scalar_subquery()
@@ -310,7 +316,7 @@ def _refuse_stale(connection: Connection, run_id: str, lease_term: int | None) -
 
 
 def _led_by_another(lease_term: int, newest: int) -> str:
-    return f"it is under term {lease_term}, and another worker leads since, under term {newest}"
+    return f"another worker took over (term {newest}, this run has term {lease_term})"
 
 
 def _owned(owner: Owner) -> dict[str, Any]:
@@ -339,13 +345,13 @@ def _busy(run: Run) -> Busy:
 def _taken(connection: Connection, run_id: str) -> RunTaken:
     run = _get(connection, run_id)
     if run is None:
-        reason = "the journal has no such run"
+        reason = "there is no such run in the journal"
     elif run.ended_at is not None:
         reason = f"it ended as {run.state} at {run.ended_at:%Y-%m-%d %H:%M:%S} UTC"
     elif run.lease_term is not None and run.lease_term < (newest := newest_term(connection)):
         reason = _led_by_another(run.lease_term, newest)
     else:
-        reason = f"{run.owner} has taken it over"
+        reason = f"{run.owner} took it over"
     return RunTaken(run_id=run_id, reason=reason)
 
 
@@ -354,7 +360,7 @@ def _run(row: Row[Any]) -> Run:
 
 
 def read_run(row: Row[Any], *, brief: bool = False) -> Run:
-    """`brief`: the row was asked for without its plan and policy."""
+    """A run from its row. `brief`: the row was selected without plan and policy."""
     return Run(
         id=row.id,
         table=row.table_name,
@@ -376,7 +382,7 @@ def read_run(row: Row[Any], *, brief: bool = False) -> Run:
 
 @dataclass(frozen=True, slots=True)
 class Moment(Plain):
-    """Where a run was at that time. `total_bytes` 0: how much there is, is not known."""
+    """The progress of a run at one time. `total_bytes` is 0 if the total is unknown."""
 
     what: str
     done_bytes: int
@@ -409,7 +415,7 @@ class RunProgress:
         return Moment(row.what, row.done_bytes, row.total_bytes, row.note, row.at) if row else None
 
     def cancel(self, run_id: str, by: str, now: datetime) -> None:
-        """Whoever drives the run stops it cleanly within seconds. One that is over does not change."""
+        """Ask the run's process to stop it cleanly. It stops within seconds. A run that ended is not changed."""
         with self._state.write() as connection:
             upsert(connection, run_cancels, {"run_id": run_id, "by": by, "at": now}, ["run_id"])
 

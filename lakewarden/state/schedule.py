@@ -1,4 +1,5 @@
-"""How tables stand with the schedule: when each was last at work and how that ended, who failed how often, who is suspended."""
+"""The schedule's state per table: last start, end and result of each pass or job, failures in a row, and
+suspensions."""
 
 from __future__ import annotations
 
@@ -16,16 +17,17 @@ from lakewarden.state.rows import upsert
 from lakewarden.state.schema import standings, suspensions, table_health
 
 PASS = "pass"
-SEEN = "seen"  # not of work: `began_at` is when a worker first saw the table
+SEEN = "seen"  # no job: `began_at` is when a worker first saw the table
 GONE = "gone"  # the state of `seen` once its catalog does not list it any more
 
 
 @dataclass(frozen=True, slots=True)
 class Standing(Plain):
-    """Of one table and slot: `pass`, a job's name, or `seen`.
+    """The state of one table and slot: `pass`, a job's name, or `seen`.
 
-    Of a pass, `failures` are those in a row, and before `retry_at` the table is left alone; `left_open` of them, in a row, no
-    worker lived to end. Of a job, `retry_at` says that it is owed, and from when on; without it the job's own times count.
+    For a pass, `failures` counts failures in a row, and the table is not tried again before `retry_at`;
+    `left_open` counts passes in a row that no worker lived to end. For a job, `retry_at` means that the job
+    is due from then on; without it the job's configured times apply.
     """
 
     table: str
@@ -55,7 +57,7 @@ class Standings:
         self._state = state
 
     def all(self) -> Mapping[tuple[str, str], Standing]:
-        """Of every table and slot, in one look."""
+        """The state of every table and slot, in one query."""
         with self._state.read() as connection:
             found = [_standing(row) for row in connection.execute(select(standings))]
         return {(each.table, each.slot): each for each in found}
@@ -66,14 +68,14 @@ class Standings:
             return tuple(_standing(row) for row in connection.execute(wanted))
 
     def by_table(self) -> dict[str, dict[str, Standing]]:
-        """Of every table by slot."""
+        """The slots of every table."""
         found: dict[str, dict[str, Standing]] = {}
         for (table, slot), each in self.all().items():
             found.setdefault(table, {})[slot] = each
         return found
 
     def forgiven(self) -> frozenset[str]:
-        """Tables that were told to be tried again without any failure to their name: `resume` leaves them so."""
+        """Tables that have a retry time but no failures: `resume` leaves them in this state."""
         wanted = select(standings.c.table_name).where(
             standings.c.slot == PASS, standings.c.failures == 0, standings.c.retry_at.is_not(None)
         )
@@ -84,7 +86,7 @@ class Standings:
         self.put_all([standing])
 
     def put_all(self, those: Iterable[Standing], lease_term: int | None = None) -> bool:
-        """All or none. Under a lease that is no longer the newest nothing is written: False."""
+        """Store all or none. Returns False and stores nothing if the lease term is not the newest."""
         with self._state.write() as connection:
             if lease_term is not None and lease_term < newest_term(connection, held=True):
                 return False
@@ -98,8 +100,8 @@ class Standings:
         into: Callable[[Standing | None], Sequence[Standing]],
         lease_term: int | None = None,
     ) -> Sequence[Standing] | None:
-        """What `into` makes of the table's pass as it stands now, written in the same transaction: a `resume` comes before or
-        after it, and is not lost. Under a lease that is no longer the newest nothing is written: None."""
+        """Replace the state of the table's pass by the result of `into`, read and written in one transaction,
+        so that a concurrent `resume` is not lost. None, and no change, if the lease term is not the newest."""
         with self._state.write() as connection:
             if lease_term is not None and lease_term < newest_term(connection, held=True):
                 return None
@@ -109,7 +111,7 @@ class Standings:
         return made
 
     def debts(self) -> Mapping[str, float]:
-        """What every table owes, as its health was last seen."""
+        """The debt of every table, as last seen by health."""
         with self._state.read() as connection:
             rows = connection.execute(select(table_health.c.table_name, table_health.c.debt))
             return {row.table_name: row.debt for row in rows}
@@ -132,9 +134,12 @@ class Standings:
             upsert(connection, suspensions, row, ["table_name"])
 
     def resume(self, table: str) -> bool:
-        """Whether it was suspended. Its failures are forgotten, and what it owes is due at once."""
+        """Remove the table's suspension; returns whether there was one. Its failures are reset, and its
+        overdue jobs are due at once."""
         with self._state.write() as connection:
-            _pass_held(connection, table)  # first, as `change` does: neither waits for what the other holds
+            _pass_held(
+                connection, table
+            )  # first, in the same order as `change`, so that the two cannot deadlock
             gone = connection.execute(delete(suspensions).where(suspensions.c.table_name == table)).rowcount
             clean = standings.update().where(standings.c.table_name == table)
             connection.execute(clean.values(failures=0, left_open=0))
@@ -144,7 +149,7 @@ class Standings:
 
 
 def _pass_held(connection: Connection, table: str) -> Standing | None:
-    """The table's pass, which stays as it is until the caller's transaction ends."""
+    """The state of the table's pass, locked until the caller's transaction ends."""
     wanted = select(standings).where(standings.c.table_name == table, standings.c.slot == PASS)
     row = connection.execute(wanted.with_for_update()).one_or_none()
     return None if row is None else _standing(row)

@@ -1,4 +1,5 @@
-"""The tables as the newest revision has them. A change here needs a revision in `migrations/versions`; a test compares the two."""
+"""The tables of the newest schema revision. A change here needs a revision in `migrations/versions`; a test
+compares the two."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ from sqlalchemy import (
 
 
 class UtcTime(TypeDecorator[datetime]):
-    """A moment, stored in UTC and read back aware of it: SQLite keeps no zone, PostgreSQL answers in the session's."""
+    """A time stored in UTC and returned with its zone: SQLite stores no zone, and PostgreSQL answers in the
+    session's zone."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -36,7 +38,7 @@ class UtcTime(TypeDecorator[datetime]):
         if value is None:
             return None
         if value.tzinfo is None:
-            raise ValueError(f"a moment without a zone cannot be stored: {value}")
+            raise ValueError(f"cannot store a time without a zone: {value}")
         moment = value.astimezone(UTC)
         return moment.replace(tzinfo=None) if dialect.name == "sqlite" else moment
 
@@ -47,7 +49,8 @@ class UtcTime(TypeDecorator[datetime]):
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Any:
-        """SQLite keeps text, which is read in one step: a list of a thousand tables has thousands of moments."""
+        """SQLite stores text, which is parsed in one step: a list of a thousand tables has thousands of
+        times."""
         return _utc if dialect.name == "sqlite" else super().result_processor(dialect, coltype)
 
 
@@ -65,7 +68,7 @@ metadata = MetaData()
 
 
 def _where(rows: Any) -> dict[str, Any]:
-    """Of which rows an index is made, for both databases."""
+    """The condition of a partial index, for both databases."""
     return {"sqlite_where": rows, "postgresql_where": rows}
 
 
@@ -93,7 +96,7 @@ runs = Table(
     Column("snapshot_ids", JSON, nullable=False),
     Column("last_step", Integer, nullable=False),
     Column("slot", Text, nullable=False, server_default=""),
-    # Of the worker's lease it runs under; none where somebody runs it by hand.
+    # Term of the worker's lease; null for a manual run.
     Column("lease_term", BigInteger),
 )
 
@@ -131,7 +134,7 @@ seen_tables = Table(
     Column("seen_at", UtcTime, nullable=False),
 )
 
-# Where each table lay when it was first seen. A location that changes later is its writer's word.
+# The location of each table when it was first seen. A later change comes from its writer and is not trusted.
 homes = Table(
     "homes",
     metadata,
@@ -141,7 +144,7 @@ homes = Table(
     Column("since", UtcTime, nullable=False),
 )
 
-# Why files are in the trash: one verdict per run of expire or sweep, and per failed load. Its files are in `trash`.
+# Deletion batches: why files are in the trash. One per run of expire or sweep, and per failed load. The files are in `trash`.
 verdicts = Table(
     "verdicts",
     metadata,
@@ -154,7 +157,7 @@ verdicts = Table(
     Column("made_at", UtcTime, nullable=False),
     Column("trashed_at", UtcTime),
     Column("detail", JSON, nullable=False),
-    Column("grace_from", UtcTime),  # set where the grace started again, see `generation`
+    Column("grace_from", UtcTime),  # set when the grace period started again, see `generation`
 )
 
 # One row: see `generation`.
@@ -169,7 +172,7 @@ generations = Table(
 
 Index("verdicts_by_table", verdicts.c.table_name, verdicts.c.state)
 
-# A file under a verdict, from marked to gone. The row of a file that was erased is its receipt: it is never removed.
+# A file of a deletion batch, from marked to deleted. The row of a deleted file is its receipt and is never removed.
 trashed = Table(
     "trash",
     metadata,
@@ -188,7 +191,7 @@ trashed = Table(
 
 Index("trash_by_state", trashed.c.verdict_id, trashed.c.state)
 Index("trash_by_run", trashed.c.purge_run_id)
-# What is still there, of a table that keeps the receipt of every file it ever had.
+# Only files that still exist: the table also keeps the receipts of all deleted files.
 STILL_THERE = "state IN ('trashed', 'erasing')"
 Index("trash_live", trashed.c.verdict_id, trashed.c.size, **_where(text(STILL_THERE)))
 
@@ -239,7 +242,7 @@ loads = Table(
 
 Index("loads_by_table", loads.c.table_name, loads.c.state)
 
-# What snapshots said about themselves before they expired, so that questions about them can be answered for years.
+# Summaries of expired snapshots, so that audits can be answered for years.
 archived_snapshots = Table(
     "archived_snapshots",
     metadata,
@@ -273,11 +276,11 @@ history_details = Table(
     Column("run_id", Text, nullable=False),
     Column("made_at", UtcTime, nullable=False),
     Column("path", Text),
-    Column("content", LargeBinary),  # the last: SQLite reads the others without it
+    Column("content", LargeBinary),  # last column, so that SQLite can read the others without it
     UniqueConstraint("table_uuid", "month", name="one_detail_per_month"),
 )
 
-# What a detail holds, in a few lines: enough to know whether a question has to open it.
+# A short description of a detail: enough to decide whether a query must open it.
 history_ranges = Table(
     "history_ranges",
     metadata,
@@ -299,7 +302,7 @@ history_ranges = Table(
     Column("last_at", UtcTime, nullable=False),
 )
 
-# Who may commit to a table right now, by where the table lies. The row goes when its holder is done.
+# Which process may commit to a table now, by the table's location. The row is deleted when its holder is done.
 commit_locks = Table(
     "commit_locks",
     metadata,
@@ -312,7 +315,7 @@ commit_locks = Table(
     Column("until", UtcTime, nullable=False),
 )
 
-# Commits turned away for want of lineage, and the newest reason.
+# Commits rejected for missing lineage, and the newest reason.
 lineage_rejections = Table(
     "lineage_rejections",
     metadata,
@@ -323,8 +326,8 @@ lineage_rejections = Table(
     Column("last_reason", Text, nullable=False),
 )
 
-# Where each file of a table was copied to in the colder tier, and what it was there. `proven_at`: every byte of the copy was
-# read again and was right. `etag` is what an archive class can still tell of it. `let_go_at`: no cold snapshot needs it.
+# The copy of each file in the colder tier. `proven_at`: when the whole copy was last read and found correct. `etag`: the
+# only value that an archive class still reports. `let_go_at`: since then no cold snapshot needs the copy.
 cold_files = Table(
     "cold_files",
     metadata,
@@ -344,7 +347,7 @@ cold_files = Table(
 
 Index("cold_files_by_copy", cold_files.c.table_uuid, cold_files.c.cold_path)
 
-# When each snapshot of a table was handed off, and when it left the colder tier again.
+# When each snapshot of a table was handed off, and when it left the colder tier.
 cold_snapshots = Table(
     "cold_snapshots",
     metadata,
@@ -355,8 +358,8 @@ cold_snapshots = Table(
     Column("left_at", UtcTime),
 )
 
-# Who leads: one row per role. The term grows with every change of hands and never goes back, so that what an earlier leader
-# still does can be told from what this one does.
+# The leader: one row per role. The term grows with every new leader and never goes back, so that writes of an earlier
+# leader can be detected.
 leases = Table(
     "leases",
     metadata,
@@ -370,7 +373,7 @@ leases = Table(
     Column("note", JSON, nullable=False),
 )
 
-# Passes somebody asked for. Ended ones stay for a while: see `retention.py`.
+# Requested passes. Ended ones are kept for a while: see `retention.py`.
 requests = Table(
     "requests",
     metadata,
@@ -393,7 +396,7 @@ Index("one_pending_request", requests.c.table_name, unique=True, **_where(reques
 Index("requests_by_state", requests.c.state, requests.c.made_at)
 Index("requests_by_table", requests.c.table_name, requests.c.made_at)
 
-# How each table stands with the schedule: when its pass, or with cron each of its jobs, last began and ended, and how often it
+# The schedule's state per table: when its pass, or with cron each of its jobs, last began and ended, and how often it
 # failed in a row. `slot` is `pass` or a job's name.
 standings = Table(
     "standings",
@@ -410,7 +413,7 @@ standings = Table(
     Column("left_open", Integer, nullable=False, server_default="0"),
 )
 
-# Tables that the schedule leaves alone until somebody resumes them.
+# Tables that the schedule skips until an operator resumes them.
 suspensions = Table(
     "suspensions",
     metadata,
@@ -420,7 +423,7 @@ suspensions = Table(
     Column("by", Text, nullable=False),
 )
 
-# How far a run is, from moment to moment, and whether somebody wants it to stop.
+# The current progress of a run, and whether it was asked to stop.
 run_progress = Table(
     "run_progress",
     metadata,
@@ -440,7 +443,7 @@ run_cancels = Table(
     Column("at", UtcTime, nullable=False),
 )
 
-# The newest look at every table: its numbers, its score, and what its page shows without asking the table again.
+# The newest health of every table: its numbers, its score, and what its page shows without reading the table.
 table_health = Table(
     "table_health",
     metadata,
@@ -455,7 +458,7 @@ table_health = Table(
     Column("portrait", JSON, nullable=False),  # the last: lists of tables are read without it
 )
 
-# What all portraits together are asked for: what is held, and which live commits say what they were made from.
+# Rows for queries over all tables: holds, and live commits with their input snapshots.
 painted_holds = Table(
     "painted_holds",
     metadata,
@@ -474,7 +477,7 @@ painted_inputs = Table(
     Column("inputs", Text, nullable=False),
 )
 
-# Earlier looks, for charts and what-if: thinned out as they age.
+# Earlier health numbers, for charts and what-if: thinned out as they age.
 health_history = Table(
     "health_history",
     metadata,
@@ -484,7 +487,7 @@ health_history = Table(
     Column("numbers", JSON, nullable=False),
 )
 
-# What is wrong with a table, from when it was first seen until it was over.
+# Warnings of a table, from when they were first seen until they were cleared.
 warnings = Table(
     "warnings",
     metadata,
@@ -507,7 +510,7 @@ Index(
 
 Index("warnings_by_table", warnings.c.table_name, warnings.c.cleared_at)
 
-# Who did what through the console or the REST API, and what became of it; refused attempts too.
+# Operators' actions in the console or the REST API with their outcome; refused attempts too.
 operator_actions = Table(
     "operator_actions",
     metadata,

@@ -1,7 +1,7 @@
-"""Table details in the state database: the whole of several tables, and narrow rows of all of them.
+"""Table details in the state database: complete for a few tables, and narrow rows for all of them.
 
-The details of one table are tens of kilobytes, and a lake has thousands of tables. The list of holds and the graph of tables
-cannot read them all, so what these need stands in rows of their own.
+The details of one table are tens of kilobytes, and a lake has thousands of tables. The list of holds and the
+graph of tables cannot read them all, so they use the narrow rows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Select, delete, select
 from lakewarden.state.database import State
 from lakewarden.state.schema import painted_holds, painted_inputs, table_health
 
-# Databases take so many values in one question.
+# The most values in one query.
 _AT_ONCE = 500
 
 
@@ -25,12 +25,12 @@ class Portraits:
         self._state = state
 
     def names(self) -> tuple[str, ...]:
-        """Tables that were looked at."""
+        """Tables that have a health row."""
         with self._state.read() as connection:
             return tuple(connection.execute(select(table_health.c.table_name)).scalars())
 
     def of(self, tables: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
-        """By table; those that nobody painted yet are not among them."""
+        """The details of these tables. Tables without details are left out."""
         found: dict[str, Mapping[str, Any]] = {}
         with self._state.read() as connection:
             for some in _slices(tables):
@@ -47,7 +47,8 @@ def _slices(tables: Sequence[str]) -> Iterator[Sequence[str]]:
 
 @dataclass(frozen=True, slots=True)
 class PaintedInput:
-    """A live commit that says what it was made from: `inputs` is its `input.snapshot_ids`, as far as the portrait has it."""
+    """A live commit that names its inputs: `inputs` is its `input.snapshot_ids`, as far as the details
+    contain it."""
 
     table: str
     snapshot_id: int
@@ -61,18 +62,18 @@ class Painted:
         self._state = state
 
     def holds(self) -> tuple[tuple[str, Mapping[str, Any]], ...]:
-        """Every hold of every portrait with its table: a `HoldLine`, as it is stored."""
+        """Every hold in all details with its table: a stored `HoldLine`."""
         wanted = select(painted_holds.c.table_name, painted_holds.c.line)
         with self._state.read() as connection:
             rows = connection.execute(wanted.order_by(painted_holds.c.table_name, painted_holds.c.place))
             return tuple((row.table_name, row.line) for row in rows)
 
     def inputs(self) -> tuple[PaintedInput, ...]:
-        """Of every table."""
+        """The commits with inputs of every table."""
         return self._inputs(select(painted_inputs))
 
     def inputs_naming(self, text: str) -> tuple[PaintedInput, ...]:
-        """Those in whose inputs the text occurs, such as the name of a table."""
+        """Commits whose inputs contain the text, such as the name of a table."""
         return self._inputs(
             select(painted_inputs).where(painted_inputs.c.inputs.contains(text, autoescape=True))
         )
@@ -83,7 +84,7 @@ class Painted:
 
 
 def paint(connection: Connection, table: str, portrait: Mapping[str, Any]) -> None:
-    """The rows of this portrait, instead of those of the one before."""
+    """Replace the narrow rows of this table."""
     wipe(connection, [table])
     for kind, rows in (
         (painted_holds, list(hold_rows(table, portrait))),
@@ -104,7 +105,7 @@ def hold_rows(table: str, portrait: Mapping[str, Any]) -> Iterator[dict[str, Any
 
 
 def input_rows(table: str, portrait: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """A snapshot once: ids repeat only where a portrait was painted in the middle of a commit."""
+    """Each snapshot once: an id repeats only if the details were built during a commit."""
     told = {line["id"]: line for line in portrait.get("snapshots", ()) if line.get("inputs")}
     for line in told.values():
         yield {

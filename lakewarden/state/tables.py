@@ -1,4 +1,4 @@
-"""Tables as they were last read. Commands that start no Spark take a table's own policy properties from here."""
+"""Tables as last read. Commands that start no Spark take a table's own policy properties from here."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from lakewarden.state.database import State
 from lakewarden.state.rows import keep_first, upsert
 from lakewarden.state.schema import homes, seen_tables
 
-# Rows that one statement inserts.
+# Rows per insert statement.
 _AT_ONCE = 500
-# Ours, and the options by which a table says what it keeps.
+# Lakewarden's own properties, and the formats' retention properties.
 _OF_A_POLICY = ("lakewarden.", "snapshot.", "partition.", "history.expire.max-ref-age-ms")
 
 
@@ -29,7 +29,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class FirstSeen:
-    """Where a table lay, and what its name was, when it was first read."""
+    """The location and name of a table when it was first read."""
 
     uuid: str
     name: str
@@ -42,11 +42,12 @@ class SeenTables:
         self._state = state
 
     def saw(self, view: TableView, now: datetime) -> None:
-        """Only properties that are part of a policy are kept, and whose colder tier it is: others may hold what must not be copied around."""
+        """Store a table. Only policy properties and the colder tier's source are stored: other properties may
+        contain secrets."""
         self.saw_all((view,), now)
 
     def saw_all(self, views: Iterable[TableView], now: datetime) -> None:
-        """The same of many, in one transaction."""
+        """The same for many tables, in one transaction."""
         views = tuple(views)
         with self._state.write() as connection:
             _remember_homes(connection, views, now)
@@ -63,7 +64,7 @@ class SeenTables:
         return Seen(row.uuid, row.properties, row.seen_at) if row else None
 
     def names(self) -> tuple[str, ...]:
-        """Of every table that was ever read."""
+        """The name of every table that was ever read."""
         with self._state.read() as connection:
             return tuple(connection.execute(select(seen_tables.c.table_name)).scalars())
 
@@ -74,7 +75,7 @@ class SeenTables:
         return {row.table_name: Seen(row.uuid, row.properties, row.seen_at) for row in rows}
 
     def home(self, uuid: str) -> str | None:
-        """Where the table lay when it was first read."""
+        """The location of the table when it was first read."""
         with self._state.read() as connection:
             found: str | None = connection.execute(
                 select(homes.c.location).where(homes.c.table_uuid == uuid)
@@ -82,7 +83,7 @@ class SeenTables:
         return found
 
     def first_seen(self) -> list[FirstSeen]:
-        """Every table that was ever read, the one that was seen earliest first."""
+        """Every table that was ever read, earliest first."""
         ordered = select(homes).order_by(homes.c.since, homes.c.table_uuid)
         with self._state.read() as connection:
             rows = connection.execute(ordered).all()
@@ -90,7 +91,7 @@ class SeenTables:
 
 
 def _remember_homes(connection: Connection, views: Sequence[TableView], now: datetime) -> None:
-    """The first location counts: the row of a table that is known stays as it is."""
+    """The first location counts: the row of a known table is not changed."""
     rows = {
         each.uuid: {
             "table_uuid": each.uuid,

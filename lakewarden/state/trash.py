@@ -1,15 +1,15 @@
-"""Files that are to go: marked under a verdict, restored, or deleted with a receipt.
+"""Trashed files: marked in a deletion batch (called verdict in code), restored, or deleted with a receipt.
 
-    verdict   pending ──> active            in force: the grace runs from here
-                    └───> void              what was to make its files unneeded did not happen
+    verdict   pending ──> active            the grace period starts here
+                    └───> void              the change that would make its files unneeded did not happen
 
     file      trashed ──> erasing ──> erased | missing     the receipt; never removed, never changed
                  │          └──────> trashed               the delete failed, or its process died
-                 ├─────> kept                             needed again or changed: this verdict is done with it
-                 └─────> restored                         someone wants it back: for good
+                 ├─────> kept                             needed again or changed: this batch never deletes it
+                 └─────> restored                         an operator wants it back: permanently
 
-Every method is one transaction. A row leaves `trash` by one conditional UPDATE, so of a restore and a delete that meet,
-one gets the file and the other sees that it did not.
+Every method is one transaction. A row leaves `trash` by one conditional UPDATE, so if a restore and
+a delete meet, one gets the file and the other sees that it did not.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class TrashedFiles:
     def __init__(self, state: State) -> None:
         self._state = state
 
-    # ------------------------------------------------------------ verdicts
+    # ------------------------------------------------------------ deletion batches
 
     def trash(
         self,
@@ -86,9 +86,10 @@ class TrashedFiles:
         detail: Mapping[str, Any],
         now: datetime,
     ) -> Tally:
-        """Write down a verdict that counts for nothing yet, with its files (path, kind, size, stamp; the last two may be null).
+        """Store a pending deletion batch with its files (path, kind, size, stamp; the last two may be null).
+        Nothing is deleted because of it yet.
 
-        Called again it replaces what is pending or void; a verdict in force is never replaced: Refused.
+        A second call replaces a pending or void batch. An active batch is never replaced: Refused.
         """
         row = {
             "id": verdict_id,
@@ -103,8 +104,8 @@ class TrashedFiles:
         with self._state.write() as connection:
             _clear(connection, verdict_id)
             upsert(connection, verdicts, row, ["id"])
-        # In parts: a million files in one transaction kept SQLite's only writer for seven seconds, and a leader that cannot
-        # renew its lease for so long is none any more. A verdict of which a part is missing was never in force.
+        # In parts: a million files in one transaction blocked other SQLite writers for seven seconds, and a leader that cannot
+        # renew its lease for that long loses it. A batch with a missing part never becomes active.
         for start in range(0, files.num_rows, PAGE):
             with self._state.write() as connection:
                 _still_pending(connection, verdict_id)
@@ -113,32 +114,34 @@ class TrashedFiles:
             return _tally(connection, verdict_id, (FileState.TRASHED,))
 
     def enforce(self, verdict_id: str, now: datetime) -> Verdict:
-        """The verdict is in force from now on; one that is already keeps its moment. Refused where it is void or unknown.
+        """Make the batch active; if it is active already, its time is not changed. Refused if it is void or
+        unknown.
 
-        An object is under one verdict and has one receipt. This one takes over what earlier ones in force still have: the file
-        was needed until now, so its grace begins anew. What a run is deleting at this moment stays the earlier one's.
+        A file belongs to one batch and has one receipt. This batch takes over files that earlier active
+        batches still have: the file was needed until now, so its grace period starts again. Files that a run
+        is deleting right now stay with the earlier batch.
         """
         with self._state.write() as connection:
             verdict = _verdict_for_update(connection, verdict_id)
             if verdict.state is VerdictState.ACTIVE:
                 return verdict
             if verdict.state is VerdictState.VOID:
-                raise Refused(action="enforce", target=f"verdict {verdict_id}", reason="it is void")
+                raise Refused(action="activate", target=f"deletion batch {verdict_id}", reason="it is void")
             leave_to_others(connection, verdict)
             active = {"state": VerdictState.ACTIVE.value, "trashed_at": now}
             connection.execute(update(verdicts).where(verdicts.c.id == verdict_id).values(active))
             return replace(verdict, state=VerdictState.ACTIVE, trashed_at=now)
 
     def void(self, verdict_id: str) -> None:
-        """A pending verdict will never be in force: its files were never trashed. One in force is Refused."""
+        """Void a pending batch: its files were never trashed. Refused if the batch is active."""
         with self._state.write() as connection:
             verdict = _verdict_for_update(connection, verdict_id)
             if verdict.state is VerdictState.ACTIVE:
                 raise Refused(
                     action="void",
-                    target=f"verdict {verdict_id}",
-                    reason="it is in force",
-                    hint=f"bring its files back: `lakewarden restore {verdict.table} --run {verdict_id}`",
+                    target=f"deletion batch {verdict_id}",
+                    reason="it is active",
+                    hint=f"restore its files: `lakewarden restore {verdict.table} --run {verdict_id}`",
                 )
             connection.execute(
                 delete(trashed).where(trashed.c.verdict_id == verdict_id, in_states(FileState.TRASHED))
@@ -152,7 +155,7 @@ class TrashedFiles:
         return None if row is None else as_verdict(row)
 
     def pending(self, table: str) -> tuple[Verdict, ...]:
-        """Verdicts of the table whose run has not said yet whether they are in force, oldest first."""
+        """Pending batches of the table, oldest first: their runs have not yet made them active or void."""
         wanted = select(verdicts).where(
             verdicts.c.table_name == str(table), verdicts.c.state == VerdictState.PENDING.value
         )
@@ -161,11 +164,12 @@ class TrashedFiles:
         return tuple(as_verdict(row) for row in rows)
 
     def standings(self, table: str, table_uuid: str | None = None) -> tuple[Standing, ...]:
-        """Every verdict of the table by its name, or by its uuid whatever it was called then, with its totals."""
+        """Every deletion batch of the table with its totals. With `table_uuid` the batches are found even
+        after a rename."""
         wanted = select(verdicts).where(_of(table, table_uuid)).order_by(verdicts.c.made_at, verdicts.c.id)
         totals = (
             select(trashed.c.verdict_id, trashed.c.state, *_COUNTED)
-            # Not a join: SQLite would begin with the files of all tables, whose receipts stay for ever.
+            # Not a join: SQLite would start with the files of all tables, including all receipts.
             .where(trashed.c.verdict_id.in_(select(verdicts.c.id).where(_of(table, table_uuid))))
             .group_by(trashed.c.verdict_id, trashed.c.state)
         )
@@ -182,9 +186,10 @@ class TrashedFiles:
     def due(
         self, table_uuid: str, graces: Mapping[str, timedelta], now: datetime, page: int = PAGE
     ) -> Iterator[pa.Table]:
-        """Files in the trash whose verdict is in force and its grace over: id, path, size, stamp, verdict, trashed_at.
+        """Trashed files of active batches whose grace period is over: id, path, size, stamp, batch,
+        trashed_at.
 
-        By verdict, oldest first, in pages. A cause that `graces` does not name has no due files.
+        By batch, oldest first, in pages. A cause that is missing in `graces` has no due files.
         """
         wanted = select(verdicts).where(
             verdicts.c.table_uuid == table_uuid, verdicts.c.state == VerdictState.ACTIVE.value
@@ -207,9 +212,10 @@ class TrashedFiles:
             yield as_arrow(rows, verdict)
 
     def begin_erasing(self, ids: Sequence[int], run_id: str, owner: Owner, now: datetime) -> list[int]:
-        """Files that are this run's to delete now. One that was restored meanwhile is not among them.
+        """Mark files as being deleted by this run and return their ids. Files that were restored in the
+        meantime are left out.
 
-        RunTaken, in the same transaction, where the run is over or driven by someone else.
+        RunTaken, in the same transaction, if the run ended or another process owns it.
         """
         in_force = select(verdicts.c.id).where(verdicts.c.state == VerdictState.ACTIVE.value)
         with self._state.write() as connection:
@@ -222,7 +228,7 @@ class TrashedFiles:
                 .values(state=FileState.ERASING.value, purge_run_id=run_id)
             )
             if connection.execute(change).rowcount == len(ids):
-                return list(ids)  # nearly always, and then there is nothing to ask
+                return list(ids)  # nearly always all of them, and then no query is needed
             mine = select(trashed.c.id).where(
                 among(connection, ids), in_states(FileState.ERASING), trashed.c.purge_run_id == run_id
             )
@@ -237,9 +243,10 @@ class TrashedFiles:
         missing: Sequence[int] = (),
         failed: Mapping[int, str] | None = None,
     ) -> None:
-        """The receipts of a batch. What could not be deleted is in the trash again, with the reason, for the next run.
+        """Store the receipts of a batch. Files that could not be deleted go back to the trash, with the
+        reason, for the next run.
 
-        Rows that another run took over in the meantime are its: it finds the file gone and writes the one receipt.
+        Rows that another run took over are left to it: it finds the file gone and writes the one receipt.
         """
         with self._state.write() as connection:
             _end(connection, run_id, erased, FileState.ERASED, "", now)
@@ -258,11 +265,12 @@ class TrashedFiles:
                 connection.execute(back, rows)
 
     def note_missing(self, ids: Sequence[int], run_id: str, owner: Owner, now: datetime) -> int:
-        """Files in the trash that are gone without our doing: what was wanted, with a receipt that says so."""
+        """Trashed files that are already gone, but not deleted by Lakewarden. They get a receipt that says
+        so."""
         return self._settle(ids, FileState.MISSING, "it was gone already", run_id, owner, now)
 
     def keep(self, ids: Sequence[int], note: str, run_id: str, owner: Owner, now: datetime) -> int:
-        """Files this verdict never touches again, and why."""
+        """Keep these files: this batch never deletes them. `note` is the reason."""
         return self._settle(ids, FileState.KEPT, note, run_id, owner, now)
 
     def _settle(
@@ -277,7 +285,7 @@ class TrashedFiles:
             return connection.execute(change.values(ending)).rowcount
 
     def erasing(self, table_uuid: str) -> dict[str, dict[int, str]]:
-        """Files that a run is deleting, or was when its process stopped: by run, id and path."""
+        """Files that a run is deleting, or was deleting when its process stopped: by run, id and path."""
         mine = select(verdicts.c.id).where(verdicts.c.table_uuid == table_uuid)
         columns = (trashed.c.id, trashed.c.path, trashed.c.purge_run_id)
         wanted = select(*columns).where(trashed.c.verdict_id.in_(mine), in_states(FileState.ERASING))
@@ -288,7 +296,7 @@ class TrashedFiles:
         return found
 
     def erasing_by(self, run_id: str) -> dict[int, str]:
-        """Files that this run is deleting, or was: by id and path, whatever has become of the table since."""
+        """Files that this run is deleting or was deleting, by id and path, even if the table changed since."""
         wanted = select(trashed.c.id, trashed.c.path).where(
             trashed.c.purge_run_id == run_id, in_states(FileState.ERASING)
         )
@@ -296,7 +304,7 @@ class TrashedFiles:
             return {row.id: row.path for row in connection.execute(wanted.order_by(trashed.c.id))}
 
     def receipts_of(self, run_id: str) -> int:
-        """How many files are gone by this run's doing."""
+        """How many files this run deleted."""
         wanted = select(func.count()).where(trashed.c.purge_run_id == run_id, in_states(*RECEIPTS))
         with self._state.read() as connection:
             return int(connection.execute(wanted).scalar_one())
@@ -313,9 +321,9 @@ class TrashedFiles:
         operator: str = "",
         now: datetime,
     ) -> Restored:
-        """Bring back the file at `path`, the files of a verdict, or all of the table's, pending ones too.
+        """Restore the file at `path`, the files of a batch, or all files of the table, pending ones too.
 
-        Files that a run is deleting right now, and those that are gone, cannot come back; they are counted.
+        Files that a run is deleting right now, and deleted files, cannot be restored; they are counted.
         """
         with protecting(self._state) as connection:
             chosen = _chosen(connection, table, table_uuid, path, verdict_id)
@@ -338,15 +346,16 @@ class TrashedFiles:
         )
 
     def restored_paths(self, table_uuid: str) -> Iterator[pa.Array]:
-        """Paths someone brought back, for a sweep to leave alone; as they were marked, in pages."""
+        """Paths of restored files as they were marked, in pages. A sweep skips them."""
         return self._paths(table_uuid, (FileState.RESTORED,), tuple(VerdictState))
 
     def trashed_paths(self, table_uuid: str) -> Iterator[pa.Array]:
-        """Paths that are under a verdict already, for a sweep not to mark again; as they were marked, in pages."""
+        """Paths that are in a batch already, as they were marked, in pages. A sweep does not mark them again."""
         return self._paths(table_uuid, LIVE, (VerdictState.PENDING, VerdictState.ACTIVE))
 
     def claimed(self, table_uuid: str) -> list[tuple[str, str]]:
-        """Metadata files that an operator claimed with the table's folder, each with the uuid it named; not those restored."""
+        """Metadata files that an operator adopted with the table's folder, each with the table uuid in it;
+        without restored ones."""
         wanted = (
             select(trashed.c.path, verdicts.c.detail)
             .join(verdicts)
@@ -387,7 +396,7 @@ class TrashedFiles:
         table_uuid: str | None = None,
         run_id: str | None = None,
     ) -> tuple[TrashedFile, ...]:
-        """What was deleted, by this run where it is named, the newest first."""
+        """Receipts of deleted files, newest first; of this run, if one is given."""
         wanted = _files(table, table_uuid, RECEIPTS)
         if run_id is not None:
             wanted = wanted.where(trashed.c.purge_run_id == run_id)
@@ -409,11 +418,11 @@ def _of(table: str, table_uuid: str | None) -> ColumnElement[bool]:
 
 
 def _clear(connection: Connection, verdict_id: str) -> None:
-    """Take away what an earlier attempt of its run left of this verdict, but for files that were restored since."""
+    """Delete what an earlier attempt of the run stored for this batch, except files that were restored since."""
     state = connection.execute(select(verdicts.c.state).where(verdicts.c.id == verdict_id)).scalar()
     if state == VerdictState.ACTIVE.value:
         raise Refused(
-            action="mark files again under", target=f"verdict {verdict_id}", reason="it is in force"
+            action="change the files of", target=f"deletion batch {verdict_id}", reason="it is active"
         )
     connection.execute(
         delete(trashed).where(trashed.c.verdict_id == verdict_id, in_states(FileState.TRASHED))
@@ -424,14 +433,16 @@ def _verdict_for_update(connection: Connection, verdict_id: str) -> Verdict:
     wanted = select(verdicts).where(verdicts.c.id == verdict_id).with_for_update()
     row = connection.execute(wanted).one_or_none()
     if row is None:
-        raise Refused(action="act on", target=f"verdict {verdict_id}", reason="there is no such verdict")
+        raise Refused(
+            action="change", target=f"deletion batch {verdict_id}", reason="there is no such deletion batch"
+        )
     return as_verdict(row)
 
 
 def _still_pending(connection: Connection, verdict_id: str) -> None:
-    """Who took the run over has settled its verdict by now, maybe: nothing is added to it then."""
+    """Refused if the batch is not pending any more: a process that took the run over may have ended it."""
     if (state := _verdict_for_update(connection, verdict_id).state) is not VerdictState.PENDING:
-        raise Refused(action="mark files under", target=f"verdict {verdict_id}", reason=f"it is {state}")
+        raise Refused(action="add files to", target=f"deletion batch {verdict_id}", reason=f"it is {state}")
 
 
 def _end(
@@ -454,7 +465,7 @@ def _chosen(
         return chosen
     from lakewarden.model.location import Location, name_of
 
-    # All spellings of a path end in the same name.
+    # All spellings of a path end in the same file name.
     place = Location.of(path)
     named = trashed.c.path.endswith(name_of(path), autoescape=True)
     alike = connection.execute(select(trashed.c.id, trashed.c.path).where(chosen, named))
@@ -467,7 +478,7 @@ def _tally(connection: Connection, verdict_id: str, states: Sequence[FileState])
 
 
 def _files(table: str, table_uuid: str | None, states: Sequence[FileState]) -> Select[Any]:
-    """By the table's verdicts first: otherwise the files of every table are gone through."""
+    """Select through the table's batches first; otherwise the files of every table would be read."""
     file_columns = [column.label(f"file_{column.name}") for column in trashed.columns]
     of_table = select(verdicts.c.id).where(
         _of(table, table_uuid), verdicts.c.state != VerdictState.VOID.value
@@ -480,9 +491,11 @@ def _files(table: str, table_uuid: str | None, states: Sequence[FileState]) -> S
 
 
 def take_back(state: State, table_uuid: str, paths: Sequence[str], note: str, now: datetime) -> list[str]:
-    """No verdict has these files any more, as they were spelled. Returned are those a run is deleting at this moment.
+    """Remove these files, in the given spellings, from all batches. Returns those that a run is deleting
+    right now.
 
-    A row leaves `trash` by one conditional UPDATE, here as for who deletes: one of the two gets the file, the other sees it.
+    A row leaves `trash` by one conditional UPDATE, here and when deleting: one of the two gets the file, the
+    other sees that.
     """
     mine = select(verdicts.c.id).where(verdicts.c.table_uuid == table_uuid)
     kept = {"state": FileState.KEPT.value, "note": note, "ended_at": now}

@@ -1,4 +1,5 @@
-"""Words about files that are to go: a verdict says why, a trashed file is under one from marked to gone."""
+"""Records about trashed files: deletion batches (class Verdict) with their reason, and files with their
+state."""
 
 from __future__ import annotations
 
@@ -8,16 +9,16 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-# The cause of what left a colder tier by its own retention.
+# The cause of files that left a colder tier because its retention ended.
 COLD_RETENTION = "cold-retention"
-# The cause of metadata that an operator claimed with the table's folder.
+# The cause of metadata files that an operator adopted with the table's folder.
 CLAIMED = "claimed"
-# The cause whose files wait as long as an orphan, because they lie in the table's folder without ever being part of it.
+# The cause of failed loads. Their files wait as long as orphans: they are in the table's folder but were never part of it.
 FAILED_LOAD = "failed-load"
 
 
 class VerdictState(StrEnum):
-    """`pending` counts for nothing yet: what makes the files unneeded has not happened for certain."""
+    """A `pending` batch has no effect yet: it is not certain that its files are unneeded."""
 
     PENDING = "pending"
     ACTIVE = "active"
@@ -25,7 +26,7 @@ class VerdictState(StrEnum):
 
 
 class FileState(StrEnum):
-    """From marked to gone. The last four are final: nothing moves a row out of them."""
+    """The states of a trashed file. The last four are final and never change."""
 
     TRASHED = "trashed"
     ERASING = "erasing"
@@ -41,8 +42,8 @@ RECEIPTS = (FileState.ERASED, FileState.MISSING)
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Why files of one table are to go. In force since `trashed_at`. Its grace runs from there, or from `grace_from` where it
-    started again because the database had been restored from a backup."""
+    """A deletion batch: why files of one table are to be deleted. Active since `trashed_at`. The grace period
+    starts there, or at `grace_from` if it started again after the database was restored from a backup."""
 
     id: str
     table: str
@@ -57,13 +58,13 @@ class Verdict:
 
     @property
     def waits_since(self) -> datetime | None:
-        """When its grace began; None while it is not in force."""
+        """When the grace period started; None while the batch is not active."""
         return None if self.trashed_at is None else max(self.trashed_at, self.grace_from or self.trashed_at)
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """How many files and bytes; a file whose size is not known adds none."""
+    """A count of files and their bytes; a file of unknown size adds no bytes."""
 
     files: int = 0
     bytes: int = 0
@@ -74,7 +75,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A verdict, and how many of its files are where."""
+    """A deletion batch, and the number of its files in each state."""
 
     verdict: Verdict
     tallies: Mapping[FileState, Tally]
@@ -84,13 +85,13 @@ class Standing:
 
     @property
     def live(self) -> Tally:
-        """What may still be deleted, or restored."""
+        """Files that may still be deleted or restored."""
         return self.tally(*LIVE)
 
 
 @dataclass(frozen=True, slots=True)
 class TrashedFile:
-    """One file under a verdict; of a file that is gone it is the receipt."""
+    """One file of a deletion batch. After deletion this is its receipt."""
 
     path: str
     kind: str
@@ -104,7 +105,7 @@ class TrashedFile:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What came back, what was back already, and what cannot: files a run is deleting at this moment, files that are gone."""
+    """Counts of a restore: restored now, restored before, being deleted right now, and already deleted."""
 
     files: int
     bytes: int
@@ -115,7 +116,8 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class TrashedList:
-    """A table's verdicts, each with the moment its files may be deleted (None: not in force yet), and files of them."""
+    """A table's deletion batches, each with the time its files may be deleted (None: not active yet), and
+    some of their files."""
 
     verdicts: tuple[tuple[Standing, datetime | None], ...]
     files: tuple[TrashedFile, ...]

@@ -1,6 +1,6 @@
 """Rows of trashed files in bulk: insert, select, take over from earlier batches, look up by path.
 
-Hundreds of thousands of rows at a time, on both databases, in a statement or a few.
+Handles hundreds of thousands of rows on both databases with few statements.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ if TYPE_CHECKING:  # commands that only list need no Arrow
 PAGE = 50_000
 _CHUNK = 20_000
 _COLUMNS = "verdict_id, path, kind, size, stamp, state, note"
-_GOING = "a run is deleting it under an earlier verdict"
-_GONE = "it is gone, with a receipt under another verdict"
+_GOING = "a run is deleting it for an earlier deletion batch"
+_GONE = "it is already deleted, with a receipt in another deletion batch"
 
 
 def in_states(*states: FileState) -> ColumnElement[bool]:
@@ -44,7 +44,8 @@ def in_states(*states: FileState) -> ColumnElement[bool]:
 
 
 def insert_trashed(connection: Connection, verdict_id: str, files: pa.Table) -> None:
-    """A row per file. One that is there already, because it was restored while the verdict was pending, stays as it is."""
+    """Insert a row per file. An existing row, of a file that was restored while the batch was pending, is not
+    changed."""
     rows = _rows(verdict_id, _once(files))
     if connection.dialect.name == "postgresql":
         _copy(connection, rows)
@@ -55,7 +56,7 @@ def insert_trashed(connection: Connection, verdict_id: str, files: pa.Table) -> 
 
 
 def _copy(connection: Connection, rows: Iterable[Sequence[tuple[Any, ...]]]) -> None:
-    """Through a table of the transaction's own: COPY is many times faster than inserts, but cannot leave rows out."""
+    """Insert through a temporary table: COPY is many times faster than INSERT, but cannot skip existing rows."""
     connection.exec_driver_sql(
         "CREATE TEMPORARY TABLE trashing (verdict_id text, path text, kind text, size bigint, stamp text) ON COMMIT DROP"
     )
@@ -83,9 +84,9 @@ def _rows(verdict_id: str, files: pa.Table) -> Iterator[list[tuple[Any, ...]]]:
 
 
 def _once(files: pa.Table) -> pa.Table:
-    """One row per file, whichever way its path is spelled: an object has one receipt.
+    """One row per file, in whichever spellings its path occurs: a file has one receipt.
 
-    In order of path: rows are deleted in the order of their ids, and a batch that lies in one folder needs one listing.
+    Ordered by path: rows are deleted in id order, and a batch that lies in one folder needs one listing.
     """
     import numpy as np
 
@@ -99,7 +100,8 @@ def _once(files: pa.Table) -> pa.Table:
 
 
 def among(connection: Connection, ids: Sequence[int]) -> ColumnElement[bool]:
-    """`id IN (…)` with one variable, however many ids there are; where none is left out, their range, which is found at once."""
+    """`id IN (…)` with one variable for any number of ids. If the ids are consecutive, a range, which is
+    found faster."""
     if ids and max(ids) - min(ids) + 1 == len(ids) == len(set(ids)):
         return trashed.c.id.between(min(ids), max(ids))
     if connection.dialect.name == "postgresql":
@@ -109,9 +111,9 @@ def among(connection: Connection, ids: Sequence[int]) -> ColumnElement[bool]:
 
 
 def pages(connection_of: Any, wanted: Any, size: int) -> Iterator[list[Any]]:
-    """Rows of a select on `trash`, in order of id, `size` at a time, each page a look of its own.
+    """Rows of a select on `trash` in id order, `size` at a time, with one read transaction per page.
 
-    Rows may change between two pages: what was seen is not seen again, what changed out of the select is not seen at all.
+    Rows may change between pages: no row is returned twice, and a row that no longer matches is not returned.
     """
     last = -1
     while True:
@@ -174,15 +176,15 @@ def as_arrow(rows: Sequence[Row[Any]], verdict: Verdict) -> pa.Table:
 
 
 def leave_to_others(connection: Connection, verdict: Verdict) -> None:
-    """Before it comes into force: what earlier ones still have becomes its own; what they are deleting, have deleted, or what
-    someone restored, does not."""
+    """Before the batch becomes active: it takes over files that earlier batches still have. Files that those
+    are deleting, have deleted, or that were restored, stay with them."""
     _one_at_a_time(connection, verdict.table_uuid)
     _take_from_earlier(connection, verdict)
     _leave_restored(connection, verdict)
 
 
 def _one_at_a_time(connection: Connection, table_uuid: str) -> None:
-    """Two verdicts that come into force together must see each other. SQLite has one writer at any time anyway."""
+    """Two batches that become active at the same time must see each other. SQLite has only one writer anyway."""
     if connection.dialect.name == "postgresql":
         lock = text("SELECT pg_advisory_xact_lock(hashtext('lakewarden verdict ' || :uuid))")
         connection.execute(lock, {"uuid": table_uuid})
@@ -196,20 +198,24 @@ def _take_from_earlier(connection: Connection, verdict: Verdict) -> None:
     of_others = trashed.c.verdict_id.in_(others)
     waiting = connection.execute(columns.where(of_others, in_states(FileState.TRASHED))).all()
     going = connection.execute(columns.where(of_others, in_states(FileState.ERASING))).all()
-    # A verdict may be settled long after it was written down, when another has had the same files deleted.
+    # A batch may become active long after it was stored, when another batch has already deleted the same files.
     since = (in_states(*RECEIPTS), trashed.c.ended_at > verdict.made_at)
     gone = connection.execute(columns.where(of_others, *since)).all()
     if not waiting and not going and not gone:
         return
     own = columns.where(trashed.c.verdict_id == verdict.id, in_states(FileState.TRASHED))
     mine = connection.execute(own).all()
-    _keep(connection, _shared(waiting, mine), f"verdict {verdict.id} has it: it was needed until then")
+    _keep(
+        connection,
+        _shared(waiting, mine),
+        f"deletion batch {verdict.id} has it now: it was needed until then",
+    )
     _keep(connection, _shared(mine, going), _GOING)
     _keep(connection, _shared(mine, gone), _GONE)
 
 
 def _leave_restored(connection: Connection, verdict: Verdict) -> None:
-    """What someone brought back stays for good, whichever verdict finds it next."""
+    """Restored files stay restored, whichever batch contains them next."""
     columns = select(trashed.c.id, trashed.c.path)
     others = select(verdicts.c.id).where(verdicts.c.table_uuid == verdict.table_uuid)
     restored = connection.execute(
@@ -221,7 +227,7 @@ def _leave_restored(connection: Connection, verdict: Verdict) -> None:
 
 
 def _shared(rows: Sequence[Any], others: Sequence[Any]) -> list[int]:
-    """Ids of those rows whose file is among the others', in whatever spelling."""
+    """Ids of rows whose file is also among the others, in any spelling."""
     import numpy as np
 
     from lakewarden.model.location import hashes
@@ -239,9 +245,11 @@ def _keep(connection: Connection, ids: Sequence[int], note: str) -> None:
 def files_numbered(
     state: State, table_uuid: str, numbers: Any, states: Sequence[FileState] = tuple(FileState)
 ) -> Iterator[tuple[int, TrashedFile]]:
-    """Files whose path hashes (lakewarden/model/location.py) are among these sorted numbers, in the order they were marked.
+    """Files whose path hash (lakewarden/model/location.py) is among these sorted numbers, in the order they
+    were marked.
 
-    Only under verdicts in force. Every row of the table is looked at, a page at a time: paths have several spellings.
+    Only files of active batches. Reads every row of the table, a page at a time, because paths have several
+    spellings.
     """
     import pyarrow as pa
 
@@ -260,7 +268,7 @@ def files_numbered(
 
 
 def _matching(numbers: Any, keys: Any) -> Any:
-    """Places of the keys that are among the sorted numbers."""
+    """Positions of the keys that are among the sorted numbers."""
     if not len(numbers):
         return keys[:0]
     found = numbers.searchsorted(keys).clip(max=len(numbers) - 1)

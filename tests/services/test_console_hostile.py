@@ -283,7 +283,7 @@ def test_a_proxy_that_hides_the_name_is_told_so(running: Running) -> None:
     with running.client(Origin=f"https://{PROXY_NAME}") as ana:
         answer = ana.post("/login", data={"token": OPERATE})
         refused(running, answer, 403, "OtherOrigin", "unknown")
-        assert "pass the Host header on" in answer.json()["hint"]
+        assert "forward the browser's Host header" in answer.json()["hint"]
 
 
 def test_with_tokens_a_name_that_was_pointed_here_sees_what_a_stranger_sees(running: Running) -> None:

@@ -324,7 +324,7 @@ def test_everything_works_by_keyboard(browser: Browser, running: Running) -> Non
         opened.keyboard.press("Enter")
         opened.wait_for_url("**/")
         opened.keyboard.press("Tab")
-        expect(opened.get_by_role("link", name="Skip to the page")).to_be_focused()
+        expect(opened.get_by_role("link", name="Skip to content")).to_be_focused()
         opened.keyboard.press("Enter")
         assert opened.evaluate("() => document.activeElement.id") == "main"
         opened.goto(f"/tables/{TABLE}")
@@ -386,7 +386,7 @@ def test_what_is_turned_away_is_said_on_a_page(tmp_path: Path, running: Running)
     with running.browser(READ) as bob:
         answer = bob.post("/do/resume", data={"table": OTHER})
         assert (
-            answer.status_code == 403 and "Not allowed" in answer.text and "may look, not act" in answer.text
+            answer.status_code == 403 and "Not allowed" in answer.text and "may read, not act" in answer.text
         )
         assert OTHER in running.warden.schedule.suspended()
     with running.browser() as ana:

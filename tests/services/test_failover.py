@@ -56,7 +56,7 @@ def test_a_lock_outlives_a_failover_that_is_shorter_than_its_time(
     before = set(threading.enumerate())
     with locked(state, ME, ttl=9) as lock:
         with postgres.read_only(pg_database):
-            wait_until(lambda: "cannot be renewed" in caplog.text, "a renewal has failed", 20)
+            wait_until(lambda: "cannot renew the lock" in caplog.text, "a renewal has failed", 20)
         began = lock.until
         wait_until(lambda: lock.until > began, "it is renewed again", 20)
         assert len(renewing(before)) == 1 and lock.lasts()
@@ -71,12 +71,12 @@ def test_a_lock_whose_renewal_stopped_is_not_believed_by_its_holder(
     with locked(state, ME, ttl=1.5) as lock:
         with postgres.read_only(pg_database):
             wait_until(lambda: not lock.lasts(), "its time is over", 20)
-            with pytest.raises(CommitLost, match="ran out before the commit began"):
+            with pytest.raises(CommitLost, match="expired before the commit began"):
                 lock.check()  # without an answer from the database
         with locked(state, OTHER, ttl=30) as taken:
             taken.check()
             assert not lock.lasts()
-            with pytest.raises(CommitLost, match="ran out before the commit began"):
+            with pytest.raises(CommitLost, match="expired before the commit began"):
                 lock.check()
 
 

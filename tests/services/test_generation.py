@@ -70,7 +70,7 @@ def test_a_witness_that_knows_more_starts_every_grace_again(state: State) -> Non
     known = Generations(state).confirm(None, clock.now()).generation
     later = replace(known, number=known.number + 5)
     found = Generations(state).confirm(later.to_json(), clock.now())
-    assert "the table's folder knows generation" in found.restored
+    assert "the table's folder has generation" in found.restored
     assert due(files) == 0
     assert found.generation.number > later.number, "it is said once"
     assert not Generations(state).confirm(found.generation.to_json(), clock.now()).restored

@@ -277,4 +277,6 @@ def test_pyicebergs_own_configuration_is_read(tmp_path: Path) -> None:
         env={**os.environ, "PYICEBERG_HOME": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     assert "LineageRejected: refusing to commit to lake.db.t: writer.id is missing" in ran.stderr
-    assert "give the commit the lineage the table asks for" in ran.stderr, "a traceback shows the next step"
+    assert "add the lineage that the table requires to the commit" in ran.stderr, (
+        "a traceback shows the next step"
+    )

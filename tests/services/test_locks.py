@@ -75,10 +75,10 @@ def test_it_outlives_its_time_while_it_is_held(state: State) -> None:
 def test_who_lost_it_does_not_commit_and_does_not_free_the_others(state: State) -> None:
     with locked(state) as lock:
         end_now(state)
-        with pytest.raises(CommitLost, match="ran out before the commit began"):
+        with pytest.raises(CommitLost, match="expired before the commit began"):
             lock.check()
         with locked(state, OTHER) as taken:
-            with pytest.raises(CommitLost, match="ran out before the commit began"):
+            with pytest.raises(CommitLost, match="expired before the commit began"):
                 lock.check()
             taken.check()
             assert rows(state) == ["there"]

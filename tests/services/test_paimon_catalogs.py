@@ -166,7 +166,7 @@ def test_a_catalog_that_does_not_answer(
         with pytest.raises(Unreachable) as error:
             lw.run("compact", "pm.db.events")
         said = f"{error.value.message} {error.value.hint}"
-    assert error.value.message.startswith("reach catalog pm (")
+    assert error.value.message.startswith("cannot reach catalog pm (")
     assert reason in said
     assert (properties["uri"] in said) or "`metastore` is filesystem" in said
     assert "hush" not in said
@@ -203,7 +203,7 @@ def test_every_property_reaches_paimon(
     with lakewarden(spark, tmp_path, warehouse="lake", **own) as lw, pytest.raises(Unreachable) as error:
         lw.tables("pm")
     assert asked == [("/v1/config?warehouse=lake", "Bearer the-token")]
-    assert error.value.message.startswith(f"reach catalog pm ({uri}, lake): ")
+    assert error.value.message.startswith(f"cannot reach catalog pm ({uri}, lake): ")
     assert "nobody here knows you" in error.value.message
     assert "the-token" not in error.value.message
 

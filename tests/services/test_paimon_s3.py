@@ -186,7 +186,7 @@ def test_what_is_wrong_is_named(
     with lakewarden(lab.spark, tmp_path, **properties) as lw, pytest.raises(Unreachable) as error:
         lw.run("compact", table)
     message = error.value.message
-    assert message.startswith(f"reach catalog pm ({properties['warehouse']}")
+    assert message.startswith(f"cannot reach catalog pm ({properties['warehouse']}")
     assert reason in message and advice in error.value.hint
     assert "not-the-secret" not in message
     assert lab.objects() == before

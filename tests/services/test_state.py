@@ -49,7 +49,7 @@ def test_a_pool_that_is_used_up_is_an_outage_and_no_mistake(
     monkeypatch.setattr(database, "_KEPT_CONNECTIONS", 1)
     state = State.open(pg_database.url.replace("postgresql+psycopg://", "postgresql://"))
     try:
-        with state.read(), pytest.raises(Unreachable, match="connections is in use"), state.write():
+        with state.read(), pytest.raises(Unreachable, match="connections are in use"), state.write():
             raise AssertionError("there was none left")
     finally:
         state.close()
@@ -178,7 +178,7 @@ def test_one_open_run_per_table_and_job(journal: Journal) -> None:
     start(journal, "r3", table="lake.db.other")
     with pytest.raises(
         Busy,
-        match=r"start compact on lake\.db\.events: run r1 is already at it \(here pid 1, since 2026-11-16 00:30:12 UTC\)",
+        match=r"cannot start compact on lake\.db\.events: run r1 is in progress \(here pid 1, since 2026-11-16 00:30:12 UTC\)",
     ):
         start(journal, "r4", owner=OTHER)
     open_run = journal.open_run(TABLE, "compact")
@@ -191,7 +191,9 @@ def test_one_open_run_per_table_and_job(journal: Journal) -> None:
 
 def test_jobs_that_rewrite_the_same_files_wait_for_each_other(journal: Journal) -> None:
     start(journal, job="compact-deletes")
-    with pytest.raises(Busy, match=r"start compact-deletes on lake\.db\.events: run r1 is already at it"):
+    with pytest.raises(
+        Busy, match=r"cannot start compact-deletes on lake\.db\.events: run r1 is in progress"
+    ):
         start(journal, "r2", job="compact")
     journal.finish("r1", RunState.DONE, "", {}, [], NOW)
     start(journal, "r2", job="compact")
@@ -215,7 +217,7 @@ def test_a_used_run_id_is_not_taken_for_a_busy_table(journal: Journal) -> None:
 
 def test_a_step_needs_the_run_open_and_owned(journal: Journal) -> None:
     start(journal)
-    with pytest.raises(RunTaken, match="go on with run r1: here pid 1 has taken it over"):
+    with pytest.raises(RunTaken, match="cannot continue run r1: here pid 1 took it over"):
         journal.step("r1", OTHER, "committed", {}, NOW)
     with pytest.raises(RunTaken, match="no such run"):
         journal.step("r9", ME, "committed", {}, NOW)
@@ -251,7 +253,7 @@ def test_beats(journal: Journal) -> None:
 def test_who_lost_the_run_can_do_nothing_with_it(journal: Journal) -> None:
     seen = start(journal)
     assert journal.take_over(seen, OTHER, NOW + timedelta(minutes=5))
-    with pytest.raises(RunTaken, match="there pid 2 has taken it over"):
+    with pytest.raises(RunTaken, match="there pid 2 took it over"):
         journal.step("r1", ME, "committed", {}, NOW)
     with pytest.raises(RunTaken):
         journal.finish("r1", RunState.DONE, "", {}, [], NOW, owner=ME)
@@ -508,7 +510,7 @@ def test_questions_of_one_look_see_one_moment_and_share_a_connection(url: str, s
         with state.read() as second, state.one_look():
             assert first is second
         assert len(Journal(state).list(None, 10)) == before == 0
-        with pytest.raises(AssertionError, match="one look"), state.write():
+        with pytest.raises(AssertionError, match="cannot write inside one_look"), state.write():
             pass
     assert len(Journal(state).list(None, 10)) == 1
     with state.read() as third:
@@ -521,7 +523,7 @@ def test_a_newer_database_is_refused(url: str, state: State) -> None:
         connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '0999'"))
     for use in (State.open, migrate):
         with pytest.raises(
-            StateTooNew, match=f"it has schema 0999, this Lakewarden knows up to {HEAD}"
+            StateTooNew, match=f"it has schema 0999, this Lakewarden supports up to {HEAD}"
         ) as caught:
             use(url)
         assert caught.value.exit_code == 12

@@ -160,7 +160,7 @@ def test_trashing_again_after_a_crash_replaces_what_was_pending(files: TrashedFi
     trash(files, "/t/b", "/t/c")
     assert sorted(states(state)) == ["/t/b", "/t/c"]
     files.enforce("v1", NOW)
-    with pytest.raises(Refused, match="in force"):
+    with pytest.raises(Refused, match="is active"):
         trash(files, "/t/d")
     assert sorted(states(state)) == ["/t/b", "/t/c"]
 
@@ -181,7 +181,7 @@ def test_a_void_verdict_trashed_nothing(files: TrashedFiles, state: State) -> No
     assert list(files.trashed_paths(UUID)) == []
     with pytest.raises(Refused, match="void"):
         files.enforce("v1", NOW)
-    with pytest.raises(Refused, match="no such verdict"):
+    with pytest.raises(Refused, match="no such deletion batch"):
         files.enforce("v2", NOW)
     trashed_now(files, "/t/b")
     assert [row["path"] for row in due(files)] == ["/t/b"], "a run may judge anew"
@@ -189,7 +189,7 @@ def test_a_void_verdict_trashed_nothing(files: TrashedFiles, state: State) -> No
 
 def test_a_verdict_in_force_cannot_be_voided(files: TrashedFiles) -> None:
     trashed_now(files, "/t/a")
-    with pytest.raises(Refused, match="in force") as refused:
+    with pytest.raises(Refused, match="is active") as refused:
         files.void("v1")
     assert "lakewarden restore" in refused.value.hint
     assert len(due(files)) == 1
@@ -201,7 +201,7 @@ def test_an_object_is_under_one_verdict_however_it_is_spelled(files: TrashedFile
     assert sorted(row["path"] for row in due(files)) == ["/t//x", "/t/new", "s3n://b/t/a"]
     kept = files.list(TABLE, (FileState.KEPT,))
     assert {each.path for each in kept} == {"s3://b/t/a", "/t/x"}
-    assert {each.note for each in kept} == {"verdict v2 has it: it was needed until then"}
+    assert {each.note for each in kept} == {"deletion batch v2 has it now: it was needed until then"}
 
 
 def test_the_grace_of_a_file_that_was_needed_again_begins_anew(files: TrashedFiles) -> None:

@@ -99,7 +99,7 @@ def test_a_file_restored_after_the_backup_is_not_deleted(lab: Lab) -> None:
     assert lab.lw.restore(table, path).files == 1
     put_back(lab, backup)
     before = lab.on_disk()
-    with pytest.raises(Refused, match=r"restored from a backup.*file beside it knows generation") as refused:
+    with pytest.raises(Refused, match=r"restored from a backup.*file beside it has generation") as refused:
         lab.lw.run("purge", table, AT_ONCE)
     assert refused.value.exit_code == 12 and "restore and pin again" in refused.value.hint
     assert before.keys() <= lab.on_disk().keys()
@@ -119,7 +119,7 @@ def test_the_tables_folder_knows_what_a_whole_restored_folder_forgot(lab: Lab) -
     assert lab.lw.run("purge", table, AT_ONCE).state is RunState.DONE
     put_back(lab, backup)
     Path(f"{database(lab)}-generation").unlink()
-    with pytest.raises(Refused, match="the table's folder knows generation"):
+    with pytest.raises(Refused, match="the table's folder has generation"):
         lab.lw.run("purge", table, AT_ONCE)
     assert Path(str(local_path(path))).exists()
 
@@ -187,7 +187,7 @@ def test_a_file_restored_before_the_whole_folder_goes_back_is_not_deleted(either
     with put_back_whole(lab):
         path = wanted(lab, table)
         assert lab.lw.restore(table, path).files == 1
-    with pytest.raises(Refused, match="the table's folder knows generation"):
+    with pytest.raises(Refused, match="the table's folder has generation"):
         lab.lw.run("purge", table, AT_ONCE)
     assert Path(str(local_path(path))).exists()
     assert lab.lw.restore(table, path).files == 1, "again"
@@ -226,7 +226,7 @@ def test_pins_and_staged_loads_tell_the_tables_folder_too(lab: Lab, kept: str) -
             lab.lw.pin(table, snapshot_id=first, holder="report", ttl="2h")
         else:
             lab.lw.holds.stage_begin(table, "etl", paths=[str(lab.warehouse / "staged.parquet")])
-    with pytest.raises(Refused, match="the table's folder knows generation"):
+    with pytest.raises(Refused, match="the table's folder has generation"):
         lab.lw.run("expire", table, EXPIRE)
     assert first in {each.snapshot_id for each in lab.snapshots(table)}
 

@@ -99,7 +99,7 @@ def test_a_case_runs_and_can_be_read_back(measured: Measured, name: str) -> None
 def test_the_peer_takes_its_turn_on_the_same_table(measured: Measured, name: str) -> None:
     report = measured(name)
     assert {PEER, OURS} <= {*report.found.tools()}
-    assert checks(report)["wall time, the peer's over ours"].found > 0
+    assert checks(report)["wall time, the other tool's divided by Lakewarden's"].found > 0
     made = {turn.tool: turn.made.files for turn in report.found.turns}
     assert made[PEER] == made[OURS] < report.found.start.files
 

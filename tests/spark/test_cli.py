@@ -304,7 +304,7 @@ def test_the_demo_tells_its_story_twice(
     assert told.returncode == 0, told.stderr
     last = told.stdout.split("\ndemo  ")[1]
     assert len(last.splitlines()) <= 39
-    for words in ("360", "before", "the rows are equal", "old snapshots still read", "go on by hand"):
+    for words in ("360", "before", "the rows are equal", "old snapshots still read", "try it yourself"):
         assert words in last, words
     config = tmp_path / "lakewarden-demo" / "lakewarden.toml"
     with Lakewarden.open(config, spark=lab.spark) as lakewarden:

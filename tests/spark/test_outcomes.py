@@ -460,7 +460,7 @@ def test_an_outage_while_planning_is_journaled_as_a_failed_run(
         broken.setattr(Iceberg, "files", away)
         lab.lw.run("compact", table)
     (run,) = lab.lw.runs(table)
-    assert (run.state, run.reason) == (RunState.FAILED, "reach catalog lake: connection refused")
+    assert (run.state, run.reason) == (RunState.FAILED, "cannot reach catalog lake: connection refused")
     with pytest.raises(UsageError):
         lab.lw.run("compact", table, {"rewrite_branch": "nowhere"})
     assert len(lab.lw.runs(table)) == 1, "a call that is wrong is nothing about the table"

@@ -91,5 +91,5 @@ def test_a_lock_that_ran_out_stops_the_change_before_it_begins(
     monkeypatch.setattr(Paimon, "_locked", late)
     run = paimon.lw.run(job, table, RUNS[job])
     assert run.state is RunState.LOST_RACE, run.reason
-    assert "its lock ran out before the commit began" in run.reason
+    assert "its lock expired before the commit began" in run.reason
     assert paimon.on_disk(table) == before

@@ -177,7 +177,7 @@ def test_a_file_that_another_table_names_again_is_kept(lab: Lab) -> None:
     assert kept.note == f"named again by {other}"
     assert len(lab.rows(other)) > 0
     lab.sql(f"drop table {other}")
-    assert purge(lab, table).state is RunState.NOTHING_TO_DO, "this verdict is done with it"
+    assert purge(lab, table).state is RunState.NOTHING_TO_DO, "this batch never deletes it"
 
 
 def add_file(lab: Lab, table: str, path: str) -> None:

@@ -453,7 +453,7 @@ def test_the_command_its_document_and_its_exit_codes(
     assert (code, json.loads(out)["state"]) == (1, "differs")
     code, out, _ = verify(table, str(snapshot))
     assert code == 1
-    assert "differs" in out and "expire nothing" in out
+    assert "differs" in out and "stop expiry" in out
 
     output.unlink()
     code, out, _ = verify(table, str(snapshot), "--json")

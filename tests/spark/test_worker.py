@@ -256,7 +256,7 @@ def test_a_stale_leader_cannot_commit(lab: Lab) -> None:
 
     with (
         patch.object(IcebergRewrites, "prepare_rewrite", prepare),
-        pytest.raises(Exception, match="under term"),
+        pytest.raises(Exception, match="this run has term"),
     ):
         lab.lw.run("compact", table, lease_term=first.term)
     assert len(lab.data_files(table)) == 4, "nothing was committed"
@@ -287,7 +287,7 @@ def test_the_fence_is_asked_again_right_before_the_commit(lab: Lab) -> None:
             leases.release(first)
             leases.take(current_owner(), timedelta(seconds=60))
 
-    with patch.object(Journal, "step", step), pytest.raises(Exception, match="under term"):
+    with patch.object(Journal, "step", step), pytest.raises(Exception, match="this run has term"):
         lab.lw.run("compact", table, lease_term=first.term)
     assert len(lab.data_files(table)) == 4, "it was turned away after it had said that it would commit"
     assert lab.strays(table) == set(), "and removed what it had written"

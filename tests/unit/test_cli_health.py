@@ -85,7 +85,7 @@ def test_nobody_has_looked_yet(here: Path, capsys: pytest.CaptureFixture[str]) -
     assert main(["health"]) == 0
     assert "--refresh" in printed(capsys)
     assert main(["health", TABLE]) == 2
-    assert "nobody has looked at it yet" in capsys.readouterr().err
+    assert "its health was never recorded" in capsys.readouterr().err
     assert main(["what-if", TABLE, "--set", "snapshot_retention_hours=1d"]) == 2
 
 

@@ -91,7 +91,7 @@ def test_a_writer_beats_and_stops(shell: Shell) -> None:
     assert "everything since it started" in shell("heartbeat", TABLE, "--writer", "etl")[1]
     assert document(shell, "heartbeat", TABLE, "--writer", "etl", "--stop")["heartbeats"] == []
     code, _, err = shell("heartbeat", TABLE, "--writer", "etl", "--stop")
-    assert code == 2 and "not known" in err
+    assert code == 2 and "there is no such writer" in err
 
 
 @pytest.mark.parametrize(

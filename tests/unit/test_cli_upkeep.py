@@ -46,7 +46,7 @@ def seen(lake: Lakewarden, *more: Standing) -> None:
 
 
 def test_the_schedule_tells_who_is_due_and_who_leads(lake: Lakewarden, shell: Shell) -> None:
-    assert "no worker has ever led here" in shell("schedule")[1]
+    assert "no worker has ever run here" in shell("schedule")[1]
     seen(lake)
     document = json.loads(shell("schedule", "--json")[1])
     assert document["leader"] is None and not document["waiting"]
@@ -72,7 +72,7 @@ def test_the_schedule_of_one_table(
     (due,) = json.loads(shell("schedule", NAME, "--json")[1])["due"]
     assert due["table"] == NAME
     assert main(["schedule", "lake.db.evnets"]) == 10
-    assert "no worker has found a table of that name" in capsys.readouterr().err
+    assert "no worker maintains a table of that name" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["runs", "requests", "trash", "receipts"])
@@ -134,7 +134,7 @@ def test_maintain_does_not_wait_for_a_worker_that_is_gone(
     assert Leases(lake.state).take(current_owner(), timedelta(seconds=1)) is not None
     assert main(["maintain", NAME]) == 11
     told = capsys.readouterr().err
-    assert "no worker has led for 1 s" in told and f"`lakewarden requests {NAME}`" in told
+    assert "no worker has been running for 1 s" in told and f"`lakewarden requests {NAME}`" in told
     (request,) = lake.schedule.requests(TABLE)
     assert request.id in told and request.state is RequestState.PENDING
 

@@ -217,7 +217,7 @@ def test_ctrl_c_exits_130_with_a_sentence(
     (tmp_path / "lakewarden.toml").write_text("")
     monkeypatch.setattr("lakewarden.client.Lakewarden.runs", interrupt)
     assert main(["runs"]) == 130
-    assert "nothing is half done" in capsys.readouterr().err
+    assert "no table is left half changed" in capsys.readouterr().err
 
 
 def test_the_demo_does_not_overwrite_a_folder_it_did_not_make(

@@ -173,7 +173,7 @@ def test_only_what_is_not_on_its_way_is_asked_for() -> None:
     assert done.dollars == pytest.approx(2 * (0.10 / 1000 + 0.02))
     assert done.ready_by is not None and done.where.tier == "deep" and not done.ready
     told = RecallReport(str(TABLE), done, NOW).to_dict()
-    assert told["files_in_progress"] == 1 and "at the latest" in told["told"]
+    assert told["files_in_progress"] == 1 and "in at most" in told["told"]
 
 
 def test_nothing_to_recall_is_said() -> None:

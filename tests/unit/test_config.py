@@ -184,7 +184,7 @@ def test_a_reference_is_filled_and_hidden(tmp_path: Path) -> None:
 def test_a_message_shows_the_reference_and_not_its_value(section: str, name: str, value: object) -> None:
     with pytest.raises(ConfigError) as caught:
         Config.from_dict({section: {name: value}}, {"TEAM": "sesame"})
-    assert caught.value.message.startswith(f"read {section}.")
+    assert caught.value.message.startswith(f"cannot read {section}.")
     assert "sesame" not in caught.value.message
     assert caught.value.__cause__ is None and caught.value.__context__ is None
 
@@ -255,7 +255,7 @@ def test_a_missing_reference_names_file_key_and_variable(tmp_path: Path) -> None
 )
 def test_what_is_wrong_is_named_with_its_place(text: str, key: str, words: str, tmp_path: Path) -> None:
     error = refused(text, tmp_path)
-    assert error.message.startswith(f"read {key} in {tmp_path}/lakewarden.toml: ")
+    assert error.message.startswith(f"cannot read {key} in {tmp_path}/lakewarden.toml: ")
     assert words in error.message
     assert "hunter2" not in error.message
 
@@ -484,7 +484,7 @@ def test_budgets_from_the_environment(tmp_path: Path) -> None:
 )
 def test_a_wrong_budget_is_named(text: str, key: str, words: str, tmp_path: Path) -> None:
     error = refused(f"[budgets]\n{text}", tmp_path)
-    assert error.message.startswith(f"read budgets.{key} in ")
+    assert error.message.startswith(f"cannot read budgets.{key} in ")
     assert words in error.message
 
 
@@ -505,7 +505,7 @@ def test_a_wrong_budget_is_named(text: str, key: str, words: str, tmp_path: Path
 def test_a_wrong_back_off_is_named(old: str, new: str, key: str, words: str, tmp_path: Path) -> None:
     assert budgets(PROMETHEUS, tmp_path).backoff_url == "http://prom:9090"
     error = refused(PROMETHEUS.replace(old, new), tmp_path)
-    assert error.message.startswith(f"read budgets.{key} in ")
+    assert error.message.startswith(f"cannot read budgets.{key} in ")
     assert words in error.message
     assert "hunter2" not in error.message
 

@@ -23,7 +23,7 @@ def test_one_commit_at_a_time_and_nobody_waits_for_ever(tmp_path: Path) -> None:
 
     async def run() -> None:
         async with turns.taken([(TABLE, "u")]):
-            with pytest.raises(CommitLost, match="others were before it"):
+            with pytest.raises(CommitLost, match="other commits were ahead of it"):
                 async with turns.taken([(ALIAS, "u")]):
                     pytest.fail("two at once")
             async with turns.taken([(TABLE, "another")]):

@@ -127,7 +127,7 @@ def test_values_read_from_text_and_native_forms(name: str, found: object, value:
 def test_bad_values_say_what_is_allowed(name: str, found: object, words: str) -> None:
     with pytest.raises(PolicyError) as caught:
         key(name).parse(found, "file")
-    assert caught.value.message.startswith(f"set policy key {name}: found {found!r} (file); allowed: ")
+    assert caught.value.message.startswith(f"cannot set policy key {name}: found {found!r} (file); allowed: ")
     assert words in caught.value.message
 
 

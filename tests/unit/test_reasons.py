@@ -123,7 +123,8 @@ def test_an_outage_is_no_usage_error_and_says_what_is_away() -> None:
     assert not issubclass(Unreachable, UsageError) and issubclass(Unreachable, LakewardenError)
     away = Unreachable(what="the state database x", reason="refused", kind=Outage.STATE)
     assert (
-        away.to_dict()["kind"] == "state-database" and away.message == "reach the state database x: refused"
+        away.to_dict()["kind"] == "state-database"
+        and away.message == "cannot reach the state database x: refused"
     )
     assert Unreachable(what="bucket b", reason="no").kind is Outage.STORE
     text = (DOCS / "json.md").read_text("utf-8")

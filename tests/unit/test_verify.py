@@ -409,7 +409,7 @@ def test_a_proven_one_on_the_screen() -> None:
 def test_others_on_the_screen_say_what_to_do() -> None:
     out = shown(VerifyReport(verification(Evidence(SEEN, Seen(OTHERS)))))
     assert "differs" in out and f"{ROWS} removed, {OTHERS} added; the commit stored none" in out
-    assert "expire nothing" in out
+    assert "stop expiry" in out
     out = shown(VerifyReport(verification(Evidence(trouble=GONE), **{"lineage.proof": "pages"})))
     assert (
         "cannot-tell" in out and "not read" in out and "not computed" in out and "proven by pages then" in out

@@ -1,9 +1,9 @@
-// The console works without this file. It adds: live updates, buttons that copy, a filter while typing, a question before what cannot be undone.
+// The console works without this file. It adds: live updates, copy buttons, a filter while typing, a confirmation before actions that cannot be undone.
 (() => {
   "use strict";
   document.documentElement.classList.add("js");
 
-  // What has `data-live="SECONDS"` is fetched again with its page and put in place, unless somebody is typing in it.
+  // An element with `data-live="SECONDS"` is replaced by its newest version from the server, unless the user is typing in it.
   let busy = false;
   const again = () => {
     const waits = [...document.querySelectorAll("[data-live]")].map((each) => Number(each.dataset.live));
@@ -16,7 +16,7 @@
       const answer = await fetch(location.href, { headers: { accept: "text/html" }, credentials: "same-origin" });
       const status = document.getElementById("live-status");
       if (!answer.ok) {
-        if (status) status.textContent = `no news: the console answers ${answer.status}`;
+        if (status) status.textContent = `not updated: the console answers ${answer.status}`;
       } else {
         const page = new DOMParser().parseFromString(await answer.text(), "text/html");
         const ids = [...document.querySelectorAll("[data-live]")].map((each) => each.id);
@@ -29,7 +29,7 @@
       }
     } catch {
       const status = document.getElementById("live-status");
-      if (status) status.textContent = "no news: the console does not answer";
+      if (status) status.textContent = "not updated: the console does not answer";
     }
     busy = false;
     again();
@@ -46,7 +46,7 @@
     if (question && !confirm(question)) event.preventDefault();
   });
 
-  // Rows of the table named by `data-filter` that do not hold the words are hidden while typing.
+  // Hides rows of the table named by `data-filter` that do not contain all typed words.
   document.addEventListener("input", (event) => {
     const table = document.getElementById(event.target.dataset?.filter ?? "");
     if (!table) return;

@@ -1,4 +1,4 @@
-"""Runs the revisions on the connection it is handed, inside that connection's transaction."""
+"""Runs the revisions on the given connection, inside its transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tables as they were last read, so that commands without Spark know their properties"""
+"""tables as last read, so that commands without Spark know their properties"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""what deleting needs: verdicts and doomed files, pins, heartbeats, loads, summaries of expired snapshots"""
+"""deletion batches and their files, pins, heartbeats, loads, summaries of expired snapshots"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""locks on tables whose store has none, so that two Lakewardens never commit at once"""
+"""locks on tables whose store has none, so that two Lakewarden processes never commit at the same time"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""how many commits were turned away for want of lineage, by table and door"""
+"""counts of commits that were rejected for missing lineage, by table and place"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""two commits of one number are both kept: of a Paimon table that was rolled back, or of one and its copy"""
+"""keep two commits with the same id: of a Paimon table that was rolled back, or of a table and its copy"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COLUMNS = (
 
 
 def upgrade() -> None:
-    """A new table for the old one, in the same transaction: SQLite changes no primary key."""
+    """Copies the table in the same transaction: SQLite cannot change a primary key."""
     op.drop_index("archived_by_table", "archived_snapshots")
     op.rename_table("archived_snapshots", "archived_before")
     op.create_table(

@@ -1,4 +1,4 @@
-"""the storage class of each copy in the colder tier, what is known of it since, and when each snapshot was handed off"""
+"""the storage class and state of each copy in the colder tier, and when each snapshot was handed off"""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def upgrade() -> None:
 
 
 def _remember_hand_offs() -> None:
-    """Hand-offs from before this revision: their journaled steps tell which snapshots and when, their copies of which table."""
+    """Hand-offs before this revision: their journal steps have the snapshots and times, their copies have the
+    table."""
     connection = op.get_bind()
     told = connection.execute(
         sa.text(

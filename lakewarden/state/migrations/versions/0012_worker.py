@@ -1,4 +1,4 @@
-"""the worker: its lease, requests, standings, health, warnings, and what operators did"""
+"""the worker: its lease, requests, schedule state, health, warnings, and operators' actions"""
 
 from __future__ import annotations
 

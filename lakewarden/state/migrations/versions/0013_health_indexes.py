@@ -1,4 +1,4 @@
-"""what health and metrics ask of every table at once is found without reading every row"""
+"""indexes for queries of health and metrics over all tables"""
 
 from __future__ import annotations
 

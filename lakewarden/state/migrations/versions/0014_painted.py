@@ -1,4 +1,4 @@
-"""what pages ask of all portraits at once is beside them, in rows of its own"""
+"""narrow rows for queries over the details of all tables"""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Filled from the portraits that are there: one of a table that does not change is not painted again."""
+    """Fill the rows from existing details, because the details of an unchanged table are not built again."""
     holds = op.create_table(
         "painted_holds",
         sa.Column("table_name", sa.Text, nullable=False),
@@ -35,7 +35,7 @@ def upgrade() -> None:
     health = sa.table("table_health", sa.column("table_name", sa.Text), sa.column("portrait", sa.JSON))
     connection = op.get_bind()
     names = connection.execute(sa.select(health.c.table_name)).scalars().all()
-    for name in names:  # one at a time: a portrait can be large
+    for name in names:  # one at a time: the details of a table can be large
         found = connection.execute(sa.select(health.c.portrait).where(health.c.table_name == name)).scalar_one()
         held = [
             {"table_name": name, "place": place, "line": line}

@@ -1,4 +1,4 @@
-"""what was asked for, done and warned of is found by its table, what was deleted by its run"""
+"""indexes: requests, actions and warnings by table, receipts by run"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""passes that a worker did not live to end are counted apart from those that failed"""
+"""count passes that were never ended by their worker separately from failed ones"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""where each table lay when it was first seen: a location that changes later is its writer's word"""
+"""the location of each table when it was first seen: a later change comes from its writer"""
 
 from __future__ import annotations
 

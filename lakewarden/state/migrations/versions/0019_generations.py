@@ -1,4 +1,4 @@
-"""the database counts its generations, and a grace may start again"""
+"""the database's generation, and grace periods that start again"""
 
 from __future__ import annotations
 

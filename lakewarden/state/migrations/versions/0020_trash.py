@@ -1,4 +1,4 @@
-"""what was doomed is in the trash, what reap did purge does, and what was spared is skipped"""
+"""rename doomed to trash, reap to purge, and spared to skipped"""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def upgrade() -> None:
 
 
 def _rename_keys(table: str, column: str) -> None:
-    """A key is told from a value by its colon. Inside a value its quotes would be escaped."""
+    """A key is followed by a colon, a value is not. Quotes inside a value are escaped."""
     postgres = op.get_bind().dialect.name == "postgresql"
     text = f"CAST({column} AS TEXT)" if postgres else column
     for old, new in KEYS.items():
