@@ -6,6 +6,7 @@ import ast
 import inspect
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.metadata import packages_distributions
@@ -15,6 +16,7 @@ import pytest
 
 from lakewarden.model.run import Job
 
+from tests.support import purity
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "lakewarden"
 
@@ -530,17 +532,93 @@ def test_only_the_clock_asks_the_time(module: str) -> None:
     )
 
 
-@pytest.mark.parametrize("planner", ["compact.plan", "compact.buckets", "manifests"])
+# The planner of every job, by the job's name: the function `plan` of these modules, below lakewarden.jobs.
+PLANNERS = {
+    "expire-partitions": ("partitions.plan",),
+    "compact-deletes": ("compact.deletes",),
+    "compact": ("compact.plan", "compact.buckets"),
+    "rewrite-manifests": ("manifests",),
+    "handoff": ("cold.handoff", "cold.transition", "cold.retention"),
+    "expire": ("expire.plan",),
+    "purge": ("purge.plan",),
+    "sweep": ("sweep.plan",),
+    "compact-history": ("history",),
+}
+# The links of this machine's own folders: two spellings of one place cannot be told from the text alone.
+ASKED_BY_PLANNERS = {"lakewarden.model.location.real: os.path.realpath is of os.path"}
+
+
+def planners() -> list[str]:
+    return [module for each in PLANNERS.values() for module in each]
+
+
+def test_every_job_has_a_planner() -> None:
+    from lakewarden.model.run import Job
+
+    assert set(PLANNERS) == {str(job) for job in Job}
+    found = {
+        module.removeprefix("lakewarden.jobs.")
+        for module in modules()
+        if part(module) == "jobs"
+        and any(isinstance(node, ast.FunctionDef) and node.name == "plan" for node in tree_of(module).body)
+    }
+    assert found == set(planners())
+
+
+@pytest.mark.parametrize("planner", planners())
 def test_planners_are_handed_what_they_need(planner: str) -> None:
     """`plan` is pure: no clock, no session, no format among its names."""
     module = tree_of(f"lakewarden.jobs.{planner}")
     plan = next(node for node in module.body if isinstance(node, ast.FunctionDef) and node.name == "plan")
     arguments = [each.arg for each in plan.args.args]
-    assert "view" in arguments and "policy" in arguments and "now" in arguments
+    assert "policy" in arguments and "now" in arguments
+    assert {"view", "live", "copies"} & set(arguments)
     names = {
         dotted(node).split(".")[0] for node in ast.walk(plan) if isinstance(node, ast.Name | ast.Attribute)
     }
     assert not names & {"clock", "spark", "format_", "context", "os", "Path", "open"}
+
+
+@pytest.mark.parametrize("planner", planners())
+def test_planning_makes_no_io(planner: str) -> None:
+    """Neither does anything that a planner calls: no file, no network, no clock, no JVM, no state database."""
+    source = purity.source(f"lakewarden.jobs.{planner}")
+    assert source is not None
+    found = set(purity.asks_the_world(source, "plan")) - ASKED_BY_PLANNERS
+    assert not found, f"{planner}.plan is not pure; hand it what it needs: {sorted(found)}"
+
+
+def test_the_exception_about_planners_is_needed() -> None:
+    sources = [purity.source(f"lakewarden.jobs.{each}") for each in planners()]
+    found = [purity.asks_the_world(each, "plan") for each in sources if each is not None]
+    assert {line for lines in found for line in lines} >= ASKED_BY_PLANNERS
+
+
+def test_the_rule_about_planners_bites() -> None:
+    head = (
+        "import os, time\nfrom datetime import datetime\nfrom lakewarden import clock\n"
+        "from lakewarden.state.database import State\nfrom lakewarden.spark.tasks import fan_out\n"
+        "from lakewarden.deletion.holds import gather\n"
+    )
+    for code in (
+        "def plan(view, policy, now):\n    return clock.now()",
+        "def plan(view, policy, now):\n    return datetime.now()",
+        "def plan(view, policy, now):\n    return open(view.path)",
+        "def plan(view, policy, now):\n    return os.stat(view.path)",
+        "def plan(view, policy, now):\n    return view.spark._jvm.Thing()",
+        "def plan(view, policy, now):\n    return _later(view)\n\n\ndef _later(view):\n    return time.time()",
+        "def plan(view: State, policy, now):\n    return view",
+        "def plan(view, policy, now):\n    return gather(view)",
+        "def plan(view, policy, now):\n    return One(view)\n\n\nclass One:\n    def go(self):\n        return fan_out(self)",
+        "def plan(view, policy, now, make=open):\n    return make(view)",
+    ):
+        assert purity.asks_the_world(purity.read("mine", head + code), "plan"), code
+    for code in (
+        "def plan(view, policy, now):\n    return view.now + now",
+        "def plan(view, policy, now):\n    time = view.time\n    return time.hours",
+        "def plan(view, policy, now) -> State:\n    return view",
+    ):
+        assert not purity.asks_the_world(purity.read("mine", head + code), "plan"), code
 
 
 @pytest.mark.parametrize("module", modules())
@@ -574,12 +652,186 @@ def test_every_public_name_of_the_api_is_documented() -> None:
             assert target.__doc__, f"{type(owner).__name__}.{name} has no docstring"
 
 
+# Longer functions of today. A function that is cut leaves the list.
+TOO_LONG = {"lakewarden.jobs.expire.plan.plan": 62}
+
+
+def functions_of(tree: ast.AST) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+
+def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    return (function.end_lineno or 0) - function.lineno + 1
+
+
 def test_functions_stay_short() -> None:
     for module in modules():
+        for node in functions_of(tree_of(module)):
+            lines, most = lines_of(node), TOO_LONG.get(f"{module}.{node.name}", 60)
+            assert lines <= most, f"{module}.{node.name} has {lines} lines: it does more than one thing"
+
+
+def test_the_rule_about_functions_bites() -> None:
+    (function,) = functions_of(ast.parse("def f():\n" + "    pass\n" * 60))
+    assert lines_of(function) == 61
+
+
+# Folders over 25 modules of today, with what they have. A folder that gets smaller leaves the list.
+MOST_MODULES = 25
+TOO_FULL = {"lakewarden/tables/paimon": 26}
+
+
+def folder_sizes() -> Counter[str]:
+    """Python files right inside each folder; migrations are numbered scripts of their own."""
+    files = (each.relative_to(ROOT) for each in PACKAGE.rglob("*.py") if "versions" not in each.parts)
+    return Counter(each.parent.as_posix() for each in files)
+
+
+def test_no_folder_has_too_many_modules() -> None:
+    for folder, modules_there in folder_sizes().items():
+        most = TOO_FULL.get(folder, MOST_MODULES)
+        assert modules_there <= most, (
+            f"{folder} has {modules_there} modules: give one subject a folder of its own"
+        )
+
+
+# Public class names that two modules or more have today. It only ever gets lower.
+REPEATED_CLASS_NAMES = 54
+
+
+def test_public_class_names_stand_once() -> None:
+    places: dict[str, list[str]] = {}
+    for module in modules():
+        for node in tree_of(module).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(module)
+    repeated = {name: where for name, where in places.items() if len(where) > 1}
+    assert len(repeated) <= REPEATED_CLASS_NAMES, f"rename one of each: {repeated}"
+
+
+# Types of other libraries, which know less than what their own settings make them.
+MAY_CAST = {"lakewarden.gateway.listener", "lakewarden.gateway.server"}
+FALLS_THROUGH = {"__getattr__", "__getattribute__", "__setattr__", "__delattr__"}
+
+
+def fall_through(tree: ast.AST) -> list[str]:
+    """Classes through which every method falls, also those that an interface gets later."""
+    classes = (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    return [f"{each.name}.{name}" for each in classes for name in methods_and_names(each) & FALLS_THROUGH]
+
+
+def methods_and_names(node: ast.ClassDef) -> set[str]:
+    functions = {each.name for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
+    assigned = (each for each in node.body if isinstance(each, ast.Assign))
+    return functions | {dotted(target) for each in assigned for target in each.targets}
+
+
+def imports_cast(tree: ast.AST) -> bool:
+    found = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))
+    named = any(each.module == "typing" and "cast" in {one.name for one in each.names} for each in found)
+    return named or any(dotted(node) == "typing.cast" for node in ast.walk(tree))
+
+
+@pytest.mark.parametrize("module", modules())
+def test_nothing_falls_through_an_interface(module: str) -> None:
+    """A wrapper names every method it wraps, and its type is checked: a new committing method cannot skip the guard."""
+    found = fall_through(tree_of(module))
+    assert not found, f"{module} has {found}: write the methods out"
+    if module not in MAY_CAST:
+        assert not imports_cast(tree_of(module)), f"{module} casts: give the value its type where it is made"
+
+
+def test_casts_are_of_types_that_others_made() -> None:
+    ours = {
+        name for module in modules() for name in classes_of(tree_of(module)) if is_interface(module, name)
+    }
+    for module in MAY_CAST:
+        assert imports_cast(tree_of(module)), f"{module} casts no more"
         for node in ast.walk(tree_of(module)):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                lines = (node.end_lineno or 0) - node.lineno
-                assert lines <= 61, f"{module}.{node.name} has {lines} lines: it does more than one thing"
+            if isinstance(node, ast.Call) and dotted(node.func) in ("cast", "typing.cast"):
+                names = {dotted(each).split(".")[-1] for each in ast.walk(node.args[0])}
+                assert not names & ours, f"{module} casts to {names & ours}"
+
+
+def is_interface(module: str, name: str) -> bool:
+    bases = classes_of(tree_of(module))[name].bases
+    return bool({dotted(each) for each in bases} & {"Protocol", "typing.Protocol"})
+
+
+def test_the_rule_about_interfaces_bites() -> None:
+    assert fall_through(ast.parse("class A:\n    def __getattr__(self, name): ..."))
+    assert fall_through(ast.parse("class A:\n    __getattribute__ = other"))
+    assert imports_cast(ast.parse("from typing import Any, cast"))
+    assert imports_cast(ast.parse("import typing\ntyping.cast(int, 1)"))
+    assert not fall_through(ast.parse("def __getattr__(name): ..."))  # of a package: its public names
+    assert not imports_cast(ast.parse("from sqlalchemy import cast"))
+
+
+def test_erase_takes_a_permit() -> None:
+    """And a permit that was granted: its fields cannot be changed, and none is made by default."""
+    (erase,) = (
+        node for node in functions_of(tree_of("lakewarden.deletion.erase")) if not node.name.startswith("_")
+    )
+    first, *_ = erase.args.args
+    assert first.annotation is not None and dotted(first.annotation) == "Permit"
+    assert len(erase.args.defaults) < len(erase.args.args)
+    paths = [
+        node for node in ast.walk(erase) if isinstance(node, ast.Call) and dotted(node.func)[-7:] == ".delete"
+    ]
+    assert [ast.unparse(each.args[0]) for each in paths] == ["permit.paths"]
+    for module in modules():
+        if module != "lakewarden.deletion.permit":
+            annotated = re.findall(r"\bPermit\b[^,)=\n]*=", ast.unparse(tree_of(module)))
+            assert not annotated, f"{module} has a permit by default: {annotated}"
+            copied = [
+                ast.unparse(node)
+                for node in ast.walk(tree_of(module))
+                if isinstance(node, ast.Call)
+                and dotted(node.func).split(".")[-1] in ("replace", "copy", "deepcopy", "__replace__")
+                and any("permit" in ast.unparse(each).lower() for each in node.args)
+            ]
+            assert not copied, f"{module} makes a permit of a permit: {copied}"
+
+
+# Variables that are no settings: they are asked before a configuration is read, or outside one.
+NOT_SETTINGS = {
+    "LAKEWARDEN_",
+    "LAKEWARDEN_CONFIG",
+    "LAKEWARDEN_DEBUG",
+    "LAKEWARDEN_CACHE",
+    "LAKEWARDEN_IVY_SETTINGS",
+    "LAKEWARDEN_COMMIT_HASH",
+}
+
+
+def test_a_setting_is_one_field() -> None:
+    """Its type, default, sentence, variable and error come from there: every described field is a setting, and nothing else is."""
+    from pydantic import BaseModel
+
+    from lakewarden.config import schema
+
+    models = [
+        each for each in vars(schema).values() if isinstance(each, type) and issubclass(each, BaseModel)
+    ]
+    fields = Counter(
+        (field.title or name, field.description)
+        for model in set(models)
+        for name, field in model.model_fields.items()
+        if field.description
+    )
+    assert fields == Counter((each.name, each.sentence) for each in schema.SETTINGS)
+    assert set(Counter((each.section, each.name) for each in schema.SETTINGS).values()) == {1}
+
+
+@pytest.mark.parametrize("module", modules())
+def test_no_setting_is_read_past_its_field(module: str) -> None:
+    if module.startswith("lakewarden.config."):
+        return
+    texts = (node.value for node in ast.walk(tree_of(module)) if isinstance(node, ast.Constant))
+    variables = {each for each in texts if isinstance(each, str) and re.fullmatch(r"LAKEWARDEN_\w*", each)}
+    assert variables <= NOT_SETTINGS, (
+        f"{module} reads {variables - NOT_SETTINGS}: make it a field of config/schema.py"
+    )
 
 
 # Loaded by another library, because Lakewarden uses a part of it that needs them: no module of the package imports these.

@@ -252,9 +252,11 @@ def _listed(sizes: Mapping[str, int]) -> str:
 def _walk_text(walk: Mapping[str, Any]) -> str:
     if "error" in walk:
         return f"not measured: {walk['error']}"
+    pairs, new = walk["pairs"], walk["new"]
+    beside = f"{new['hops']} over {new['files']} not in compact; " if new["hops"] < walk["hops"] else ""
     return (
-        f"{walk['hops']} hops over {walk['files']} files, {walk['back']} of them back into a file seen before; "
-        f"{walk['steps']} steps over {walk['step_files']} files"
+        f"{walk['hops']} hops over {walk['files']} files, {walk['back']} of them back into a file left before; "
+        f"{beside}{pairs['hops']} pairs of caller and callee over {pairs['files']} files"
     )
 
 

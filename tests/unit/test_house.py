@@ -101,10 +101,43 @@ def test_a_hop_is_a_call_into_another_file(tmp_path: Path, monkeypatch: pytest.M
     with recorder.recording():
         one.start()
     assert recorder.result() == {
-        "hops": 2,
+        "hops": 1,
         "files": 2,
-        "back": 1,
-        "steps": 1,
-        "step_files": 2,
-        "calls": ["step one.py:start -> two.py:middle", "leaf two.py:middle -> one.py:end"],
+        "back": 0,
+        "new": {"hops": 1, "files": 1},
+        "pairs": {"hops": 2, "files": 2, "back": 1},
+        "calls": ["one.py:start -> two.py:middle"],
+        "all_calls": ["step one.py:start -> two.py:middle", "leaf two.py:middle -> one.py:end"],
     }
+
+
+def test_a_function_is_opened_once_and_a_file_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "opened_house"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "one.py").write_text(
+        "from opened_house import two\n\n\ndef start():\n    two.middle()\n    two.middle()\n    two.last()\n\n\n"
+        "def again():\n    return leaf()\n\n\ndef leaf():\n    return 1\n"
+    )
+    (package / "two.py").write_text(
+        "def middle():\n    from opened_house import one\n    return one.again() + leaf()\n\n\n"
+        "def last():\n    return middle()\n\n\ndef leaf():\n    return 1\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    one = importlib.import_module("opened_house.one")
+    recorder = Recorder(package)
+    with recorder.recording():
+        one.start()
+    found = recorder.result()
+    assert found["calls"] == [
+        "one.py:start -> two.py:middle",
+        "two.py:middle -> one.py:again",
+        "one.py:start -> two.py:last",
+    ]
+    # Into one.py, which was left for two.py, and into two.py, which was left for one.py.
+    assert (found["hops"], found["files"], found["back"]) == (3, 2, 2)
+    assert found["pairs"]["hops"] == 3
+    recorder.known = {callee for _, callee in recorder.hops() if callee.file == "two.py"}
+    assert recorder.result()["new"] == {"hops": 1, "files": 1}

@@ -12,7 +12,8 @@ read once more and is unchanged (`verify_copies.py`).
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import pyarrow as pa
@@ -29,6 +30,7 @@ from lakewarden.jobs.run_context import DeletingStep, Outcome, Prepared, RunCont
 from lakewarden.jobs.units import progress_of
 from lakewarden.model.actions import HandOff
 from lakewarden.model.plan import Bounds, Plan, count_skipped
+from lakewarden.model.prices import PRICES, Price
 from lakewarden.model.reason import Reason, ReasonKind
 from lakewarden.model.run import Job, Run, RunState
 from lakewarden.model.table import TableView
@@ -42,19 +44,21 @@ def prepare(
     grounds: Grounds, format_: TableFormat, view: TableView, policy: Policy, now: datetime
 ) -> Prepared:
     """Plan the hand-off. Reads only metadata. Files with a copy are not planned again."""
-    empty = Plan(
-        Job.HANDOFF, view.ref, now, Bounds(view.current_snapshot_id, "main", 0), policy.hash(), reason=""
-    )
     if not policy.bool("handoff_enabled"):
-        why = f"switched off: {policy.explain('handoff_enabled')}"
-        return Prepared(replace(empty, reason=why, off=True), view, policy)
+        return Prepared(plan(view, policy, now), view, policy)
     expire.check(view, now)
     expiring = expire.plan(
         view, policy, gather(view, grounds.state, now, policy.hours("snapshot_restart_hours")), now
     )
+<<<<<<< HEAD
     ids = (*expire.snapshots_to_drop(expiring), *_kept_by_tags(expiring, view))
+||||||| 4fd9909
+    ids = (*expire.snapshots_to_drop(wanted), *_kept_by_tags(wanted, view))
+=======
+>>>>>>> p-arch
     tier = format_.cold_tier()
     home = tier.find(view, policy.text("handoff_catalog"))
+<<<<<<< HEAD
     there = home.snapshots if home else frozenset()
     left = tuple(each for each in ids if each not in there)
     done = Reason(ReasonKind.SETTLED, "handed off already")
@@ -66,15 +70,77 @@ def prepare(
         why = f"all {len(ids):,} snapshots that may expire are handed off" if ids else "no snapshot expires"
         return Prepared(replace(empty, reason=why, skipped=skipped), view, policy)
     files = tier.closure(view, left)
+||||||| 4fd9909
+    there = home.snapshots if home else frozenset()
+    left = tuple(each for each in ids if each not in there)
+    done = Reason(ReasonKind.SETTLED, "handed off already")
+    skipped = count_skipped(
+        [("snapshot", 1, 0, done) for each in ids if each in there]
+        + [each.row() for each in wanted.skipped if each.what == "snapshot"]
+    )
+    if not left:
+        why = f"all {len(ids):,} snapshots that may expire are handed off" if ids else "no snapshot expires"
+        return Prepared(replace(empty, reason=why, skipped=skipped), view, policy)
+    files = tier.closure(view, left)
+=======
+    expiring = Expiring(_leaving(wanted, view), home.snapshots if home else frozenset(), wanted)
+    if not expiring.left:
+        return Prepared(plan(view, policy, now, expiring), view, policy)
+    files = tier.closure(view, expiring.left)
+>>>>>>> p-arch
     have = {path for step in tier.order(files) for path in present(grounds.state, tier, view, home, step)}
     new = without(files, have)
     tier.check(view, new)
     sizes = new["size"].fill_null(0).to_pylist()
+    made = plan(view, policy, now, expiring, sizes, files.num_rows, grounds.prices)
+    return Prepared(made, view, policy, more=files)
+
+
+@dataclass(frozen=True, slots=True)
+class Expiring:
+    """Snapshots that expire next, and those that the cold table has."""
+
+    snapshot_ids: tuple[int, ...]
+    there: frozenset[int]
+    wanted: Plan
+
+    @property
+    def left(self) -> tuple[int, ...]:
+        return tuple(each for each in self.snapshot_ids if each not in self.there)
+
+
+def plan(
+    view: TableView,
+    policy: Policy,
+    now: datetime,
+    expiring: Expiring | None = None,
+    sizes: Sequence[int] = (),
+    files: int = 0,
+    prices: Mapping[str, Price] = PRICES,
+) -> Plan:
+    """Hand off the snapshots that the cold table does not have. `sizes` are those of their files without a copy, `files` is
+    how many files they have in all. Without `expiring`, hand-off is switched off.
+    """
+    empty = Plan(
+        Job.HANDOFF, view.ref, now, Bounds(view.current_snapshot_id, "main", 0), policy.hash(), reason=""
+    )
+    if expiring is None:
+        return replace(empty, reason=f"switched off: {policy.explain('handoff_enabled')}", off=True)
+    ids, left = expiring.snapshot_ids, expiring.left
+    done = Reason(ReasonKind.SETTLED, "handed off already")
+    skipped = count_skipped(
+        [("snapshot", 1, 0, done) for each in ids if each in expiring.there]
+        + [each.row() for each in expiring.wanted.skipped if each.what == "snapshot"]
+    )
+    if not left:
+        why = f"all {len(ids):,} snapshots that may expire are handed off" if ids else "no snapshot expires"
+        return replace(empty, reason=why, skipped=skipped)
     action = HandOff(
         left,
         policy.text("handoff_catalog"),
-        new.num_rows,
+        len(sizes),
         sum(sizes),
+<<<<<<< HEAD
         files.num_rows - new.num_rows,
         expiring.reason,
         hand_off_cost(sizes, None, policy.maybe_text("handoff_storage_class"), grounds.prices),
@@ -82,7 +148,26 @@ def prepare(
     reason = f"{len(left):,} snapshots expire next: {new.num_rows:,} of the files they need have no copy yet"
     return Prepared(
         replace(empty, actions=(action,), reason=reason, skipped=skipped), view, policy, more=files
+||||||| 4fd9909
+        files.num_rows - new.num_rows,
+        wanted.reason,
+        hand_off_cost(sizes, None, policy.maybe_text("handoff_storage_class"), grounds.prices),
     )
+    reason = f"{len(left):,} snapshots expire next: {new.num_rows:,} of the files they need have no copy yet"
+    return Prepared(
+        replace(empty, actions=(action,), reason=reason, skipped=skipped), view, policy, more=files
+=======
+        files - len(sizes),
+        expiring.wanted.reason,
+        hand_off_cost(sizes, None, policy.maybe_text("handoff_storage_class"), prices),
+>>>>>>> p-arch
+    )
+    reason = f"{len(left):,} snapshots expire next: {len(sizes):,} of the files they need have no copy yet"
+    return replace(empty, actions=(action,), reason=reason, skipped=skipped)
+
+
+def _leaving(wanted: Plan, view: TableView) -> tuple[int, ...]:
+    return (*expire.snapshots_to_drop(wanted), *_kept_by_tags(wanted, view))
 
 
 def _kept_by_tags(wanted: Plan, view: TableView) -> list[int]:
