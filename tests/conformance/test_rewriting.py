@@ -7,6 +7,8 @@ import pytest
 from lakewarden.model.run import RunState
 from tests.conformance.lakes import DAYS, Lake
 
+pytestmark = pytest.mark.main
+
 REWRITES = ["compact", "rewrite-manifests", "expire-partitions"]
 POLICY: dict[str, dict[str, object]] = {
     "compact": {"rewrite_min_input_files": 2},

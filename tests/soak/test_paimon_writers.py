@@ -137,7 +137,6 @@ def ours(lab: PaimonLab, table: str, writer: Writer) -> Counter[str]:
     return ended
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(SECONDS * 4 + 240)
 @pytest.mark.parametrize("kind", ["append", "fixed buckets", "primary key"] if LONG else ["primary key"])
 def test_no_row_is_lost_or_comes_back(paimon: PaimonLab, kind: str) -> None:

@@ -40,6 +40,7 @@ def flat(lab: Lab, files: int = 8, rows: int = 50, **properties: str) -> str:
     return table
 
 
+@pytest.mark.main
 @pytest.mark.parametrize("version", ["2", "3"])
 def test_an_equality_delete_that_other_files_need_too_stays_for_them(lab: Lab, version: str) -> None:
     """It is replaced by a copy with its key columns: a table that names one without cannot be read at all."""
@@ -208,6 +209,7 @@ class _Arriving:
         return head
 
 
+@pytest.mark.main
 def test_outputs_keep_the_sequence_number_of_their_sources(lab: Lab) -> None:
     """After an upgrade to format version 3 it is what tells when a row was last updated."""
     table = flat(lab, **{"format-version": "2"})
@@ -226,6 +228,7 @@ def test_what_keeps_its_number_is_known_as_compacted(lab: Lab, engine: str) -> N
     assert run(lab, table, rewrite_engine=engine, rewrite_min_input_files=2).state is RunState.NOTHING_TO_DO
 
 
+@pytest.mark.main
 def test_an_equality_delete_that_comes_right_before_the_commit_still_counts(lab: Lab) -> None:
     """Followed by an append, it would be dropped where outputs keep an old number: iceberg#10312 brings the row back."""
     table = flat(lab, **{"format-version": "2"})

@@ -27,6 +27,7 @@ def ids(lab: Lab, table: str) -> list[int]:
     return [row.snapshot_id for row in lab.snapshots(table)]
 
 
+@pytest.mark.main
 def test_files_and_rows_lead_to_the_commits_that_brought_them(lab: Lab) -> None:
     table = lab.create("id bigint, d string", "d")
     for number, day in enumerate(["a", "a", "b"]):
@@ -200,6 +201,7 @@ def test_a_table_that_was_created_again_has_a_past_of_its_own(lab: Lab) -> None:
     assert len(lab.lw.history.of(table, limit=None).entries) == 1
 
 
+@pytest.mark.main
 def test_the_commands(lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = lab.messy(files=3, rows=5, days=1)
     file = tmp_path / "lakewarden.toml"

@@ -37,6 +37,7 @@ def witness(lab: Lab) -> Witness:
     return Witness(lab, table)
 
 
+@pytest.mark.main
 @pytest.mark.parametrize("hours", SKEWS)
 @pytest.mark.parametrize("job", ["expire", "sweep"])
 def test_behind_the_table_and_the_store_nothing_is_judged(witness: Witness, job: str, hours: int) -> None:
@@ -55,6 +56,7 @@ def test_a_few_minutes_are_no_disagreement(witness: Witness, hours: int) -> None
     witness.nothing_lost()
 
 
+@pytest.mark.main
 @pytest.mark.parametrize("hours", SKEWS)
 def test_ahead_everything_still_waits_for_its_grace(witness: Witness, hours: int) -> None:
     """What a clock that is ahead trashes is in the trash in the future: once it is set right, the grace has not begun yet."""

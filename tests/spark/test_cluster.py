@@ -199,6 +199,7 @@ ORDERS: list[tuple[str, list[By]]] = [
 ]
 
 
+@pytest.mark.main
 def test_the_tables_sort_order_whatever_it_is(lab: Lab) -> None:
     """One table under one order after the other: files of another order are rows to be ordered anew."""
     table = mixed(lab, 800, partition="g", **{"format-version": "3"})
@@ -273,6 +274,7 @@ def spread(lab: Lab, table: str, column: str) -> float:
     return sum((file.high - file.low) / (high - low) for file in files) / len(files)
 
 
+@pytest.mark.main
 @pytest.mark.parametrize(
     "outputs",
     [
@@ -350,6 +352,7 @@ def test_a_range_of_rows_far_wider_than_the_others_is_in_order_too(lab: Lab, tmp
     assert_ordered(lab, table, [By("k")], 1, least_files=2)
 
 
+@pytest.mark.main
 @EXCHANGES
 def test_over_the_shuffle_a_z_order_gives_the_same_guarantees(
     lab: Lab, tmp_path: Path, exchange: Exchanging

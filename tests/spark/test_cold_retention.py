@@ -49,6 +49,7 @@ def parquet(folder: Path) -> set[str]:
     return {path.name for path in folder.rglob("*.parquet")}
 
 
+@pytest.mark.main
 def test_what_is_past_its_retention_leaves_and_is_purged(lab: Lab, cold: str, tmp_path: Path) -> None:
     table = lab.messy(files=3, days=1)
     lab.lw.run("compact", table, {"rewrite_min_input_files": 2})
@@ -153,6 +154,7 @@ def test_a_copy_that_was_purged_is_made_anew(lab: Lab, cold: str, tmp_path: Path
             assert at(lab, frozen, id_) == rows[id_]
 
 
+@pytest.mark.main
 def test_pins_protected_tags_and_the_live_table_keep_cold_snapshots(lab: Lab, cold: str) -> None:
     table = lab.create()
     policy: dict[str, Any] = {**KEEP, **WEEK, "handoff_catalog": cold, "protected_tags": "audit-*"}

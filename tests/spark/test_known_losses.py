@@ -69,6 +69,7 @@ def remove_first(lab: Lab, table: str) -> str:
 # ------------------------------------------------------------ a tag removed, then expiry
 
 
+@pytest.mark.main
 @pytest.mark.parametrize("kind", ["tag", "branch"])
 def test_a_ref_that_is_dropped_frees_what_only_it_needed(lab: Lab, kind: str) -> None:
     """The snapshot it named shares files with the current one: those stay, and the others go."""
@@ -122,6 +123,7 @@ def test_a_file_added_again_before_its_snapshot_expires_is_not_trashed(lab: Lab)
     witness.converges()
 
 
+@pytest.mark.main
 @pytest.mark.parametrize("spelling", ["{path}", "file:{path}", "file://{path}"])
 def test_a_file_added_again_after_it_was_trashed_is_kept(lab: Lab, spelling: str) -> None:
     """It left, its snapshot expired, and while it waits someone adds it again; later it leaves for good."""
@@ -171,6 +173,7 @@ def test_a_file_added_again_while_the_expiry_commits(lab: Lab, monkeypatch: pyte
     witness.converges()
 
 
+@pytest.mark.main
 def test_a_rollback_makes_old_files_live_again(lab: Lab) -> None:
     """The current snapshot is an old one again; what came after it expires, and takes nothing of it along."""
     table = lab.create(partition="")
@@ -328,6 +331,7 @@ def encrypt_entries(lab: Lab, path: Path) -> None:
 # ------------------------------------------------------------ a history with holes (iceberg#13568)
 
 
+@pytest.mark.main
 def test_a_broken_chain_of_ancestors_loses_nothing(lab: Lab) -> None:
     """iceberg#13568: another tool took snapshots out of the middle; who walks along parents sees half of the table."""
     table = lab.messy(files=6, days=1)
@@ -365,6 +369,7 @@ def test_what_another_tool_deleted_first_is_not_an_error(lab: Lab) -> None:
     assert witness.needed() <= witness.stored()
 
 
+@pytest.mark.main
 def test_the_table_was_dropped_while_its_files_waited(lab: Lab) -> None:
     """Made anew under the same name and at the same place: its files are not the old one's."""
     table = lab.messy(files=2, days=1)

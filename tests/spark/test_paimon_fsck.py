@@ -91,6 +91,7 @@ def newest(folder: Path, pattern: str) -> Path:
 # ------------------------------------------------------------ nothing wrong
 
 
+@pytest.mark.main
 @pytest.mark.parametrize(("keyed", "options"), KINDS)
 def test_a_healthy_table_is_clean(paimon: PaimonLab, keyed: bool, options: dict[str, str]) -> None:
     table = paimon.create(keyed=keyed, **options)
@@ -221,6 +222,7 @@ def test_what_is_not_parquet_is_not_opened(paimon: PaimonLab) -> None:
 # ------------------------------------------------------------ metadata
 
 
+@pytest.mark.main
 def test_lists_and_manifests(paimon: PaimonLab) -> None:
     table = paimon.create()
     paimon.append(table, 4)

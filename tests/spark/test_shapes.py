@@ -139,6 +139,7 @@ def assert_within_bounds(lab: Lab, table: str, names: Sequence[str]) -> None:
         assert file.m[name].null_value_count == 2, name
 
 
+@pytest.mark.main
 @pytest.mark.parametrize("version", ["1", "2", "3"])
 def test_every_type_comes_back_as_it_was(lab: Lab, version: str) -> None:
     table = lab.create(COLUMNS, partition="", **{"format-version": version, **SCATTERED})
@@ -154,6 +155,7 @@ def test_every_type_comes_back_as_it_was(lab: Lab, version: str) -> None:
     assert repr(lab.sql(f"select {extremes} from {table}")) == answers
 
 
+@pytest.mark.main
 @pytest.mark.parametrize("version", ["1", "2"])
 def test_small_files_that_come_after_a_compaction_are_compacted_too(lab: Lab, version: str) -> None:
     """Files of format version 1 have no sequence numbers: they must not be told apart by them."""
@@ -546,6 +548,7 @@ ALL_JOBS = [
 ]
 
 
+@pytest.mark.main
 @pytest.mark.parametrize("policy", ALL_JOBS, ids=["binpack", "sort", "zorder", "iceberg"])
 def test_lineage_of_rows_outlives_every_rewrite(lab: Lab, policy: dict[str, str]) -> None:
     """In a table that was upgraded, older files state no row ids until Iceberg assigns them; moved rows keep theirs."""
@@ -582,6 +585,7 @@ def test_a_table_upgraded_to_v3_and_not_written_since(lab: Lab) -> None:
 # --- branches -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.main
 def test_a_branch_with_rows_of_its_own(lab: Lab) -> None:
     table = lab.create("id bigint, s string", "", **SCATTERED)
     lab.sql(f"insert into {table} select id, 'main' from range(0, 20, 1, 2)")

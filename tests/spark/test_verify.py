@@ -83,6 +83,7 @@ def test_copied_pages_are_read_and_proven(lab: Lab) -> None:
     assert (done.state, done.stored_agrees, done.added.rows) == (Verdict.PROVEN, None, 400_000), done.reason
 
 
+@pytest.mark.main
 @pytest.mark.parametrize(
     ("rows", "policy", "proof"),
     [
@@ -282,6 +283,7 @@ def tamper(path: Path, change: Callable[[pa.Table], pa.Table]) -> None:
     pq.write_table(changed.cast(rows.schema), path, store_schema=False)
 
 
+@pytest.mark.main
 @pytest.mark.parametrize("change", TAMPERING)
 @pytest.mark.parametrize("digest", [True, False], ids=["digest stored", "none stored"])
 def test_an_output_that_was_tampered_with_is_found(
@@ -326,6 +328,7 @@ def test_both_sides_equal_but_not_what_was_stored(lab: Lab) -> None:
 # ------------------------------------------------------------ cannot tell
 
 
+@pytest.mark.main
 def test_a_missing_input_is_named_and_the_outputs_are_still_checked(lab: Lab) -> None:
     table = lab.messy(files=3, days=1)
     victim = lab.data_files(table)[2]
