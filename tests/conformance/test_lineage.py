@@ -22,7 +22,6 @@ def turned_away(lake: Lake) -> int:
     return sum(each.count for each in Rejections(lake.lw.state).list(lake.table) if each.door == "job")
 
 
-@pytest.mark.main
 @pytest.mark.parametrize("job", REWRITES)
 def test_what_a_run_cannot_say_is_told_before_anything_is_written(lake: Lake, job: str) -> None:
     lake.create()

@@ -46,7 +46,6 @@ def classes(bucket: Bucket) -> dict[str, str]:
     return found
 
 
-@pytest.mark.main
 def test_data_files_are_in_the_class_that_was_asked_for(lab: Lab, exact_s3: S3, tmp_path: Path) -> None:
     table = lab.messy(files=3, days=1)
     rows = {

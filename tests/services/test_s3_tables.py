@@ -111,7 +111,6 @@ def test_outputs_of_a_lost_commit_are_erased(lab: Lab, s3_bucket: Bucket) -> Non
     assert not outputs & in_store(s3_bucket)
 
 
-@pytest.mark.main
 def test_delete_files_are_worked_off(lab: Lab, s3_bucket: Bucket) -> None:
     table = lab.messy(files=4, days=1, **{"format-version": "2", "write.delete.mode": "merge-on-read"})
     lab.sql(f"delete from {table} where id % 10 = 3")

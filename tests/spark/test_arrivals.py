@@ -40,7 +40,6 @@ def flat(lab: Lab, files: int = 8, rows: int = 50, **properties: str) -> str:
     return table
 
 
-@pytest.mark.main
 @pytest.mark.parametrize("version", ["2", "3"])
 def test_an_equality_delete_that_other_files_need_too_stays_for_them(lab: Lab, version: str) -> None:
     """It is replaced by a copy with its key columns: a table that names one without cannot be read at all."""
@@ -209,7 +208,6 @@ class _Arriving:
         return head
 
 
-@pytest.mark.main
 def test_outputs_keep_the_sequence_number_of_their_sources(lab: Lab) -> None:
     """After an upgrade to format version 3 it is what tells when a row was last updated."""
     table = flat(lab, **{"format-version": "2"})

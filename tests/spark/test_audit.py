@@ -27,7 +27,6 @@ def ids(lab: Lab, table: str) -> list[int]:
     return [row.snapshot_id for row in lab.snapshots(table)]
 
 
-@pytest.mark.main
 def test_files_and_rows_lead_to_the_commits_that_brought_them(lab: Lab) -> None:
     table = lab.create("id bigint, d string", "d")
     for number, day in enumerate(["a", "a", "b"]):

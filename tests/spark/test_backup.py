@@ -70,7 +70,6 @@ def wanted(lab: Lab | PaimonLab, table: str) -> str:
     return next(each.path for each in lab.lw.trash(table, 1000).files if each.kind == "data")
 
 
-@pytest.mark.main
 def test_outputs_stay_whose_commit_a_restored_journal_forgot(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -170,7 +170,6 @@ def test_policy_properties_of_the_table_show_after_a_refresh(shell: Shell) -> No
     assert origin() == "table property"
 
 
-@pytest.mark.main
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [

@@ -37,7 +37,6 @@ def witness(lab: Lab) -> Witness:
     return Witness(lab, table)
 
 
-@pytest.mark.main
 @pytest.mark.parametrize("hours", SKEWS)
 @pytest.mark.parametrize("job", ["expire", "sweep"])
 def test_behind_the_table_and_the_store_nothing_is_judged(witness: Witness, job: str, hours: int) -> None:

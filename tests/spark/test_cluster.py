@@ -199,7 +199,6 @@ ORDERS: list[tuple[str, list[By]]] = [
 ]
 
 
-@pytest.mark.main
 def test_the_tables_sort_order_whatever_it_is(lab: Lab) -> None:
     """One table under one order after the other: files of another order are rows to be ordered anew."""
     table = mixed(lab, 800, partition="g", **{"format-version": "3"})

@@ -154,7 +154,6 @@ def test_a_copy_that_was_purged_is_made_anew(lab: Lab, cold: str, tmp_path: Path
             assert at(lab, frozen, id_) == rows[id_]
 
 
-@pytest.mark.main
 def test_pins_protected_tags_and_the_live_table_keep_cold_snapshots(lab: Lab, cold: str) -> None:
     table = lab.create()
     policy: dict[str, Any] = {**KEEP, **WEEK, "handoff_catalog": cold, "protected_tags": "audit-*"}

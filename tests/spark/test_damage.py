@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
 from lakewarden.jobs.fsck.findings import Fault
 from lakewarden.model.location import normal
@@ -53,7 +52,6 @@ def damage(path: Path) -> None:
     path.write_bytes(bytes(data))
 
 
-@pytest.mark.main
 def test_damage_without_checksums_does_not_spread(lab: Lab) -> None:
     """Its page used to be copied beside those of three healthy files: after expire and purge no row was left."""
     table, paths = files_of_pyarrow(lab, 4)

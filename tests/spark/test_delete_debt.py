@@ -267,7 +267,6 @@ def by_position(lab: Lab, granularity: str) -> str:
     return table
 
 
-@pytest.mark.main
 def test_small_delete_files_are_merged_where_the_data_is_skipped(lab: Lab) -> None:
     table = by_position(lab, "partition")
     data = lab.sql(f"select file_path from {table}.data_files")
@@ -339,7 +338,6 @@ def both(lab: Lab, table: str) -> None:
     strike(lab, table, 5, 61)
 
 
-@pytest.mark.main
 @pytest.mark.parametrize("arrive", [vanish_and_return, both])
 @pytest.mark.parametrize("job", ["compact", JOB])
 @pytest.mark.parametrize("version", ["2", "3"])

@@ -75,7 +75,6 @@ def days_of(lab: Lab, table: str) -> dict[str, int]:
     return {row[0]: row[1] for row in lab.sql(f"select dt, count(*) from {table} group by dt")}
 
 
-@pytest.mark.main
 @pytest.mark.parametrize(
     ("partition", "policy"),
     [

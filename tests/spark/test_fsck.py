@@ -211,7 +211,6 @@ def test_what_we_deleted_ourselves_is_told_with_the_run(lab: Lab) -> None:
 # ------------------------------------------------------------ metadata
 
 
-@pytest.mark.main
 @pytest.mark.parametrize(
     ("harm", "kind"),
     [

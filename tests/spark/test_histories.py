@@ -509,7 +509,6 @@ def played(spark: SparkSession, folder: Path, seed: int) -> Counter[str]:
     return history.told
 
 
-@pytest.mark.main
 def test_a_proof_that_sees_nothing_is_seen(spark: SparkSession, tmp_path: Path) -> None:
     blind = patch.object(Proof, "_holds", lambda self, numbers: np.zeros(len(numbers), dtype=bool))
     with blind, pytest.raises(AssertionError, match="and the table needs it"):

@@ -69,7 +69,6 @@ def remove_first(lab: Lab, table: str) -> str:
 # ------------------------------------------------------------ a tag removed, then expiry
 
 
-@pytest.mark.main
 @pytest.mark.parametrize("kind", ["tag", "branch"])
 def test_a_ref_that_is_dropped_frees_what_only_it_needed(lab: Lab, kind: str) -> None:
     """The snapshot it named shares files with the current one: those stay, and the others go."""
@@ -331,7 +330,6 @@ def encrypt_entries(lab: Lab, path: Path) -> None:
 # ------------------------------------------------------------ a history with holes (iceberg#13568)
 
 
-@pytest.mark.main
 def test_a_broken_chain_of_ancestors_loses_nothing(lab: Lab) -> None:
     """iceberg#13568: another tool took snapshots out of the middle; who walks along parents sees half of the table."""
     table = lab.messy(files=6, days=1)

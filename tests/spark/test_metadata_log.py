@@ -55,7 +55,6 @@ COMMITS: dict[str, Callable[[Lab, str], object]] = {
 }
 
 
-@pytest.mark.main
 @pytest.mark.parametrize("commit", COMMITS)
 def test_a_commit_deletes_no_file_that_a_writer_named_in_the_metadata_log(
     lab: Lab, tmp_path: Path, commit: str

@@ -365,7 +365,6 @@ def test_delete_files_of_a_merge_that_really_lost_are_written_again(lab: Lab) ->
     assert len(lab.strays(table)) == 1, "what the lost try wrote stays until a sweep"
 
 
-@pytest.mark.main
 @pytest.mark.parametrize("status", [409, 403, 400])
 def test_an_expiry_that_was_told_refused_is_believed_by_the_table_alone(lab: Lab, status: int) -> None:
     table = lab.messy(files=3, days=1)

@@ -46,7 +46,6 @@ def mirror(spark: SparkSession, tmp_path: Path) -> Iterator[Mirror]:
             yield Mirror(paimon, table, lw, TableRef(catalog, ("db.db",), "events"))
 
 
-@pytest.mark.main
 @pytest.mark.parametrize(
     ("job", "policy"),
     [

@@ -88,7 +88,6 @@ def _files(paimon: PaimonLab, loaded: object) -> list[dict[str, object]]:
     return sorted(json.loads(paimon.types.files(loaded)), key=lambda each: (each["place"], each["min"]))
 
 
-@pytest.mark.main
 def test_names_and_lineage(paimon: PaimonLab) -> None:
     table = paimon.create()
     paimon.append(table, 6)

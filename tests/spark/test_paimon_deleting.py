@@ -65,7 +65,6 @@ def test_the_same_files_go_as_by_paimons_own_expiry(
     assert paimon.rows(table) == rows
 
 
-@pytest.mark.main
 @pytest.mark.parametrize(("keyed", "options"), KINDS)
 def test_every_file_of_a_busy_table_is_known(paimon: PaimonLab, keyed: bool, options: dict[str, str]) -> None:
     table = paimon.busy(keyed=keyed, **options)

@@ -91,7 +91,6 @@ def newest(folder: Path, pattern: str) -> Path:
 # ------------------------------------------------------------ nothing wrong
 
 
-@pytest.mark.main
 @pytest.mark.parametrize(("keyed", "options"), KINDS)
 def test_a_healthy_table_is_clean(paimon: PaimonLab, keyed: bool, options: dict[str, str]) -> None:
     table = paimon.create(keyed=keyed, **options)

@@ -62,7 +62,6 @@ def compact(lab: PaimonLab, table: str, **policy: object) -> Run:
     return lab.lw.run("compact", table, {**MERGE, **policy})
 
 
-@pytest.mark.main
 @pytest.mark.parametrize("options", KINDS)
 def test_buckets_are_merged_and_the_rows_are_the_same(paimon: PaimonLab, options: dict[str, str]) -> None:
     table, rows = unmerged(paimon, **options)

@@ -38,7 +38,6 @@ def busy(lab: PaimonLab) -> str:
     return table
 
 
-@pytest.mark.main
 def test_a_table_that_another_has_locked_is_left_as_it_is(paimon: PaimonLab) -> None:
     table = busy(paimon)
     view, before = paimon.lw.view(table), paimon.on_disk(table)

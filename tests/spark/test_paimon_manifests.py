@@ -20,7 +20,6 @@ KINDS = [
 ]
 
 
-@pytest.mark.main
 @pytest.mark.parametrize(("keyed", "options"), KINDS)
 def test_manifests_are_folded_and_every_snapshot_reads_the_same(
     paimon: PaimonLab, keyed: bool, options: dict[str, str]

@@ -156,7 +156,6 @@ def test_outputs_of_every_kind_read_alike_everywhere(
     assert leftovers(lab, table) == set()
 
 
-@pytest.mark.main
 @pytest.mark.parametrize("version", ["2", "3"])
 def test_tables_without_their_deletes_read_alike_everywhere(lab: Lab, version: str) -> None:
     table = lab.create(COLUMNS, "", **{"format-version": version, **SCATTERED, **MOR})

@@ -139,7 +139,6 @@ def assert_within_bounds(lab: Lab, table: str, names: Sequence[str]) -> None:
         assert file.m[name].null_value_count == 2, name
 
 
-@pytest.mark.main
 @pytest.mark.parametrize("version", ["1", "2", "3"])
 def test_every_type_comes_back_as_it_was(lab: Lab, version: str) -> None:
     table = lab.create(COLUMNS, partition="", **{"format-version": version, **SCATTERED})
@@ -155,7 +154,6 @@ def test_every_type_comes_back_as_it_was(lab: Lab, version: str) -> None:
     assert repr(lab.sql(f"select {extremes} from {table}")) == answers
 
 
-@pytest.mark.main
 @pytest.mark.parametrize("version", ["1", "2"])
 def test_small_files_that_come_after_a_compaction_are_compacted_too(lab: Lab, version: str) -> None:
     """Files of format version 1 have no sequence numbers: they must not be told apart by them."""

@@ -72,7 +72,6 @@ def refused(lab: Lab, job: str, table: str, *words: str) -> None:
     assert lab.on_disk() == before and lab.rows(table) == rows
 
 
-@pytest.mark.main
 def test_a_location_that_is_a_link_to_the_old_one(lab: Lab, tmp_path: Path) -> None:
     table = lab.messy(files=2, days=1)
     real, link = home(lab, table), tmp_path / "link"

@@ -148,7 +148,6 @@ def test_an_expiry_that_races_the_sweep(lab: Lab) -> None:
         assert not trashed(lab, table) & live
 
 
-@pytest.mark.main
 @pytest.mark.parametrize("hours", [0, 1, 23, -5])
 def test_ages_below_the_floor_are_refused(lab: Lab, hours: int) -> None:
     """paimon#4779, amoro#2925: a cut-off in the future, an age of nothing."""

@@ -83,7 +83,6 @@ def test_copied_pages_are_read_and_proven(lab: Lab) -> None:
     assert (done.state, done.stored_agrees, done.added.rows) == (Verdict.PROVEN, None, 400_000), done.reason
 
 
-@pytest.mark.main
 @pytest.mark.parametrize(
     ("rows", "policy", "proof"),
     [
@@ -283,7 +282,6 @@ def tamper(path: Path, change: Callable[[pa.Table], pa.Table]) -> None:
     pq.write_table(changed.cast(rows.schema), path, store_schema=False)
 
 
-@pytest.mark.main
 @pytest.mark.parametrize("change", TAMPERING)
 @pytest.mark.parametrize("digest", [True, False], ids=["digest stored", "none stored"])
 def test_an_output_that_was_tampered_with_is_found(
