@@ -45,7 +45,7 @@ crash: services  ## kill a real process at every journaled step, let others in a
 	@$(PY) -m pytest -m "crash or nightly" $(IN_PARALLEL) $(PYTEST_ARGS)
 
 soak: test-jars  ## three minutes of a busy writer beside our jobs, for Iceberg format versions 2 and 3 and for Paimon
-	@LAKEWARDEN_SOAK_SECONDS=180 LAKEWARDEN_SOAK_SEEDS=40 $(PY) -m pytest -s tests/soak $(PYTEST_ARGS)
+	@LAKEWARDEN_SOAK_SECONDS=180 LAKEWARDEN_SOAK_SEEDS=40 $(PY) -m pytest -m "" -s tests/soak $(PYTEST_ARGS)
 
 beside: test-jars ## ten minutes of a writer and queries, with and without the worker beside them; ARGS="--minutes 60"
 	@$(PY) -m bench.soak $(ARGS)
