@@ -18,7 +18,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 .PHONY: help demo test test-rest test-all lint check unit bench crash soak beside chaos histories interop mutants docs java jars services test-jars test-s3 test-prometheus test-browser clean
 
 help:            ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: jars       ## make a messy sample lake, look after it, show before and after
 	@$(PY) -m lakewarden.cli demo
