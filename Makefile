@@ -4,6 +4,9 @@
 PY := .venv/bin/python
 STAMP := .venv/.installed
 PYTEST_ARGS ?=
+# The tests of `make test`: all that need nothing, and the main behaviour of each subject.
+MAIN := main or not (spark or services or crash)
+IN_PARALLEL := --numprocesses 2 --dist loadfile
 WORDS ?=
 CASES ?=
 BENCH_ARGS ?=
@@ -12,16 +15,21 @@ ARGS ?=
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint check unit bench crash soak beside chaos histories interop mutants docs java jars test-jars test-s3 test-prometheus test-browser clean
+.PHONY: help demo test test-rest test-all lint check unit bench crash soak beside chaos histories interop mutants docs java jars services test-jars test-s3 test-prometheus test-browser clean
 
 help:            ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: jars       ## make a messy sample lake, look after it, show before and after
 	@$(PY) -m lakewarden.cli demo
 
-test: lint test-jars test-s3 test-prometheus test-browser  ## lint, then every test
-	@$(PY) -m pytest --numprocesses 2 --dist loadfile $(PYTEST_ARGS)
+test: lint services ## lint, then the main behaviour of every part; under 12 minutes on two cores
+	@$(PY) -m pytest -m "($(MAIN)) and not nightly" $(IN_PARALLEL) $(PYTEST_ARGS)
+
+test-rest: services ## every test of test-all that make test leaves out
+	@$(PY) -m pytest -m "not ($(MAIN)) and not nightly" $(IN_PARALLEL) $(PYTEST_ARGS)
+
+test-all: test test-rest ## make test, then the rest: every test but those of crash and interop
 
 check: test      ## the same as test
 
@@ -33,11 +41,11 @@ lint: $(STAMP)   ## ruff and mypy --strict
 unit: $(STAMP)   ## the pure tests only: no Spark, no services
 	@$(PY) -m pytest tests/unit $(PYTEST_ARGS)
 
-crash: test-jars ## kill a real process at every journaled step, let others in at every moment, then check the tables
-	@LAKEWARDEN_CRASH=every $(PY) -m pytest tests/crash tests/services/test_deleting_faults.py tests/services/test_s3_deleting.py tests/services/test_paimon_faults.py tests/services/test_paimon_s3.py tests/spark/test_paimon_races.py tests/spark/test_paimon_changelogs.py tests/spark/test_bench.py tests/spark/test_handoff.py tests/services/test_everywhere.py tests/services/test_paimon_cluster.py tests/conformance $(PYTEST_ARGS)
+crash: services  ## kill a real process at every journaled step, let others in at every moment, then check the tables
+	@$(PY) -m pytest -m "crash or nightly" $(IN_PARALLEL) $(PYTEST_ARGS)
 
 soak: test-jars  ## three minutes of a busy writer beside our jobs, for Iceberg format versions 2 and 3 and for Paimon
-	@LAKEWARDEN_SOAK_SECONDS=180 LAKEWARDEN_SOAK_SEEDS=40 $(PY) -m pytest -s tests/soak $(PYTEST_ARGS)
+	@LAKEWARDEN_SOAK_SECONDS=180 LAKEWARDEN_SOAK_SEEDS=40 $(PY) -m pytest -m "" -s tests/soak $(PYTEST_ARGS)
 
 beside: test-jars ## ten minutes of a writer and queries, with and without the worker beside them; ARGS="--minutes 60"
 	@$(PY) -m bench.soak $(ARGS)
@@ -85,6 +93,9 @@ test-s3:
 
 test-prometheus:
 	@sh scripts/prometheus.sh
+
+# Everything the tests start beside Spark.
+services: test-jars test-s3 test-prometheus test-browser
 
 # The console's tests drive the system's own Chromium.
 test-browser:

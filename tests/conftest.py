@@ -43,6 +43,22 @@ if TYPE_CHECKING:
     from tests.support.spark import Warehouse
 
 
+_SERVICES = {"postgres", "rest_catalog", "s3", "exact_s3"}
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what each test needs, by its folder and its fixtures."""
+    for item in items:
+        folder, fixtures = item.path.parent.name, set(getattr(item, "fixturenames", ()))
+        if "spark" in fixtures:
+            item.add_marker("spark")
+        if folder == "services" or fixtures & _SERVICES:
+            item.add_marker("services")
+        if folder == "crash":
+            item.add_marker("crash")
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One real Spark session for the whole run."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from tests.conformance.lakes import IcebergLake, Lake, PaimonLake
 from tests.support.lab import Lab, lakewarden
+from tests.support.nightly import nightly_except
 from tests.support.paimon import paimon_lab
 from tests.support.spark import add_catalog, jdbc_warehouse, remove_catalog
 
@@ -21,9 +21,9 @@ PAIMON = {
 }
 
 
-# Those that differ most are asked every time, the others with the crash matrix.
+# Those that differ most are asked every time, the others by `make crash`.
 ALWAYS = ["iceberg v2", "paimon append", "paimon primary key"]
-KINDS = ["iceberg v2", "iceberg v3", *PAIMON] if os.environ.get("LAKEWARDEN_CRASH") == "every" else ALWAYS
+KINDS = nightly_except(ALWAYS.__contains__, ["iceberg v2", "iceberg v3", *PAIMON])
 
 
 @pytest.fixture(params=KINDS)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from lakewarden.model.location import normal
 from tests.conformance.lakes import Lake
 
 
+@pytest.mark.main
 def test_a_busy_table_is_healthy_before_and_after_everything(lake: Lake) -> None:
     lake.busy()
     assert lake.lw.fsck(lake.table).healthy

@@ -19,6 +19,7 @@ def policy(lake: Lake) -> dict[str, object]:
     }
 
 
+@pytest.mark.main
 def test_hand_offs_add_up_and_are_read_by_id_and_time(lake: Lake) -> None:
     asked = policy(lake)
     lake.create()

@@ -10,6 +10,8 @@ from lakewarden.errors import LakewardenError, Refused
 from lakewarden.model.run import RunState
 from tests.conformance.lakes import DAYS, Lake
 
+pytestmark = pytest.mark.main
+
 SOME = {"orphan_max_percent": 90}
 
 

@@ -24,6 +24,7 @@ def test_an_empty_table(lake: Lake) -> None:
         assert run.state == "nothing-to-do" and run.reason, job
 
 
+@pytest.mark.main
 def test_a_table_is_listed_and_described(lake: Lake) -> None:
     lake.create()
     lake.append(4)
@@ -40,6 +41,7 @@ def test_a_table_is_listed_and_described(lake: Lake) -> None:
     assert view.counters.records == 80 and view.counters.snapshots == 4
 
 
+@pytest.mark.main
 def test_a_table_that_is_not_there(lake: Lake) -> None:
     lake.create()
     with pytest.raises(NoSuchTable) as raised:
@@ -161,6 +163,7 @@ def test_tags_are_given_moved_and_taken_away(lake: Lake) -> None:
         writer.retain_tag(lake.ref, "then", None)
 
 
+@pytest.mark.main
 def test_plans_have_one_shape(lake: Lake) -> None:
     """What `--json` prints has the same keys for every format, so that a script need not know which one a table is."""
     lake.create()

@@ -51,6 +51,7 @@ def test_it_is_done_once_with_its_lineage(lake: Lake, job: str) -> None:
     assert [each.id for each in lake.lw.runs(lake.table)] == [again.id, run.id]
 
 
+@pytest.mark.main
 def test_compaction_leaves_fewer_files_and_can_be_proven_again(lake: Lake) -> None:
     lake.create()
     lake.append(9)
@@ -77,6 +78,7 @@ def test_rows_that_come_meanwhile_stay(lake: Lake, job: str) -> None:
         assert lake.rows() == sorted(rows + new)
 
 
+@pytest.mark.main
 @pytest.mark.parametrize("job", REWRITES)
 def test_rows_that_leave_meanwhile_do_not_come_back(lake: Lake, job: str) -> None:
     lake.create()

@@ -24,6 +24,7 @@ from lakewarden.state.trash_batches import FileState
 from tests.services.test_s3_cold import data
 from tests.services.test_s3_tables import catalog_properties
 from tests.support.lab import Lab, lakewarden
+from tests.support.nightly import nightly_except
 from tests.support.s3 import S3
 from tests.support.spark import add_catalog, remove_catalog
 
@@ -58,11 +59,10 @@ AGEINGS = [
     (ColdStep.AGED, "before", FAILED),
     (ColdStep.AGED, "after", DONE),
 ]
-EVERY = os.environ.get("LAKEWARDEN_CRASH") == "every"
-CHOSEN_RELEASES = RELEASES if EVERY else [("release", "after", DONE)]
-CHOSEN_AGEINGS = AGEINGS if EVERY else [("move", "after", FAILED)]
+ALWAYS = [("release", "after", DONE), ("move", "after", FAILED)]
 
 
+@pytest.mark.main
 def test_every_step_is_one_a_process_dies_at() -> None:
     told = {(place, when) for place, when, _ in (*RELEASES, *AGEINGS) if place in set(ColdStep)}
     assert told == {(step, when) for step in ColdStep for when in ("before", "after")}
@@ -85,7 +85,9 @@ def lab(spark: SparkSession, tmp_path: Path) -> Iterator[Lab]:
     remove_catalog(spark, catalog)
 
 
-@pytest.mark.parametrize(("place", "when", "found"), CHOSEN_RELEASES, ids=names(CHOSEN_RELEASES))
+@pytest.mark.parametrize(
+    ("place", "when", "found"), nightly_except(ALWAYS.__contains__, RELEASES), ids=names(RELEASES)
+)
 def test_a_release_is_whole_or_was_not(
     lab: Lab, tmp_path: Path, place: str, when: str, found: RunState
 ) -> None:
@@ -137,7 +139,9 @@ def test_a_release_is_whole_or_was_not(
 
 
 @pytest.mark.services
-@pytest.mark.parametrize(("place", "when", "found"), CHOSEN_AGEINGS, ids=names(CHOSEN_AGEINGS))
+@pytest.mark.parametrize(
+    ("place", "when", "found"), nightly_except(ALWAYS.__contains__, AGEINGS), ids=names(AGEINGS)
+)
 def test_what_had_aged_is_found_so(
     spark: SparkSession, exact_s3: S3, tmp_path: Path, place: str, when: str, found: RunState
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -44,7 +43,7 @@ def console(folder: Path) -> Iterator[tuple[psutil.Process, str]]:
             started.terminate()
 
 
-@pytest.mark.skipif(os.environ.get("LAKEWARDEN_CRASH") != "every", reason="in `make crash`")
+@pytest.mark.nightly
 def test_a_console_replaces_a_spark_that_died(spark: SparkSession, tmp_path: Path) -> None:
     catalog = add_catalog(spark, {"type": "hadoop", "warehouse": str(tmp_path / "warehouse")})
     spark.sql(f"create table {catalog}.db.events (id bigint) using iceberg")

@@ -1,11 +1,11 @@
 """kill -9 around every journaled step; the next run settles it, and nothing is lost or doubled.
 
-The steps come from the code, so a new step is a new crash test. `make test` runs the two that matter most, `make crash` all.
+The steps come from the code, so a new step is a new crash test. Two of them run always, the others by
+`make crash`.
 """
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from lakewarden.jobs.run_context import StepName
 from lakewarden.model.run import RunState
 from tests.support.lab import Lab, lakewarden
+from tests.support.nightly import nightly_except
 from tests.support.spark import add_catalog, remove_catalog
 
 pytestmark = pytest.mark.crash
@@ -27,7 +28,6 @@ CHILD = Path(__file__).with_name("child.py")
 STEPS = [step for step in StepName if step is not StepName.RECOVERED]
 ALWAYS = [(StepName.COMMITTING, "before"), (StepName.COMMITTED, "before")]
 EVERY = [(step, when) for step in STEPS for when in ("before", "after")]
-CHOSEN = EVERY if os.environ.get("LAKEWARDEN_CRASH") == "every" else ALWAYS
 
 
 @pytest.fixture
@@ -50,7 +50,8 @@ def kill_at(folder: Path, table: str, job: str, step: str, when: str) -> None:
     assert done.returncode == -signal.SIGKILL, f"it did not die at {step}: {done.stdout}{done.stderr}"
 
 
-@pytest.mark.parametrize(("step", "when"), CHOSEN)
+@pytest.mark.main
+@pytest.mark.parametrize(("step", "when"), nightly_except(ALWAYS.__contains__, EVERY))
 def test_a_killed_compaction_is_settled_by_the_next_run(
     lab: Lab, tmp_path: Path, step: StepName, when: str
 ) -> None:
@@ -84,9 +85,10 @@ def test_a_killed_compaction_is_settled_by_the_next_run(
 
 @pytest.mark.parametrize(
     ("step", "when"),
-    [each for each in EVERY if each[0] in ("writing", "committing", "committed")][
-        slice(None if CHOSEN is EVERY else 1)
-    ],
+    nightly_except(
+        lambda each: each == (StepName.WRITING, "before"),
+        [each for each in EVERY if each[0] in ("writing", "committing", "committed")],
+    ),
 )
 def test_applying_deletes_is_settled_too(lab: Lab, tmp_path: Path, step: StepName, when: str) -> None:
     table = lab.messy(files=4, days=1, **{"write.delete.mode": "merge-on-read"})
@@ -101,7 +103,8 @@ def test_applying_deletes_is_settled_too(lab: Lab, tmp_path: Path, step: StepNam
 
 
 @pytest.mark.parametrize(
-    ("step", "when"), [each for each in CHOSEN if each[0] in ("committing", "committed")]
+    ("step", "when"),
+    nightly_except(ALWAYS.__contains__, [each for each in EVERY if each[0] in ("committing", "committed")]),
 )
 def test_a_killed_manifest_rewrite_is_settled_by_the_next_run(
     lab: Lab, tmp_path: Path, step: StepName, when: str

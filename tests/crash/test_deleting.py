@@ -2,7 +2,7 @@
 
 After each death the next run says how the dead one really ended and goes on; nothing that anyone can read is lost, nothing
 goes before its grace, every file that is gone has one receipt, and given time everything that nobody needs is gone. The
-steps come from the code, so a new step is a new crash test. `make test` runs the few that matter most, `make crash` all.
+steps come from the code, so a new step is a new crash test. A few run always, the others by `make crash`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -33,6 +34,7 @@ from lakewarden.state.trash_batches import FileState
 from tests.crash.deleting_child import PERMIT_SECONDS
 from tests.crash.test_handoff import DEATHS
 from tests.support.lab import Lab, lakewarden
+from tests.support.nightly import nightly_except
 from tests.support.ports import wait_until
 from tests.support.spark import add_catalog
 from tests.support.witness import Witness, later, run, wanted
@@ -53,7 +55,7 @@ class Death:
     when: str
     found: RunState
     nth: int = 1
-    always: bool = False  # in `make test` too
+    always: bool = False  # not only in `make crash`
 
     def __str__(self) -> str:
         return f"{self.job}-{self.when}-{self.place}{'' if self.nth == 1 else f'-{self.nth}'}"
@@ -102,15 +104,11 @@ ADOPTS = [
 EVERY = [*EXPIRES, *SWEEPS, *PURGES, *ADOPTS]
 
 
-def chosen(deaths: list[Death]) -> list[Death]:
-    every = os.environ.get("LAKEWARDEN_CRASH") == "every"
-    return [each for each in deaths if every or each.always]
+def cases(deaths: list[Death]) -> list[Any]:
+    return nightly_except(lambda each: each.always, deaths)
 
 
-def crash_only(reason: str = "in `make crash`") -> pytest.MarkDecorator:
-    return pytest.mark.skipif(os.environ.get("LAKEWARDEN_CRASH") != "every", reason=reason)
-
-
+@pytest.mark.main
 def test_there_is_a_death_on_both_sides_of_every_step() -> None:
     told = {(each.place, each.when) for each in EVERY if each.place in set(DeletingStep)}
     told |= {(place, when) for place, when, _, _ in DEATHS if place in set(DeletingStep)}
@@ -183,7 +181,8 @@ def last_run(lab: Lab, table: str) -> str:
 # ------------------------------------------------------------ killed
 
 
-@pytest.mark.parametrize("death", chosen(EXPIRES), ids=str)
+@pytest.mark.main
+@pytest.mark.parametrize("death", cases(EXPIRES), ids=str)
 def test_a_killed_expiry(witness: Witness, death: Death) -> None:
     lab, table = witness.lab, witness.table
     kill_at(witness, "expire", death.place, death.when)
@@ -202,7 +201,7 @@ def test_a_killed_expiry(witness: Witness, death: Death) -> None:
     witness.converges()
 
 
-@pytest.mark.parametrize("death", chosen(SWEEPS), ids=str)
+@pytest.mark.parametrize("death", cases(SWEEPS), ids=str)
 def test_a_killed_sweep(witness: Witness, death: Death) -> None:
     lab, table = witness.lab, witness.table
     kill_at(witness, "sweep", death.place, death.when)
@@ -222,7 +221,8 @@ def test_a_killed_sweep(witness: Witness, death: Death) -> None:
     witness.converges()
 
 
-@pytest.mark.parametrize("death", chosen(PURGES), ids=str)
+@pytest.mark.main
+@pytest.mark.parametrize("death", cases(PURGES), ids=str)
 def test_a_killed_purge(witness: Witness, death: Death) -> None:
     lab, table = witness.lab, witness.table
     run(lab, table, "expire")
@@ -247,7 +247,7 @@ def test_a_killed_purge(witness: Witness, death: Death) -> None:
 # ------------------------------------------------------------ restoring
 
 
-@crash_only()
+@pytest.mark.nightly
 @pytest.mark.parametrize("when", ["before", "inside", "after"])
 def test_a_killed_restore_happened_or_did_not(witness: Witness, when: str) -> None:
     lab, table = witness.lab, witness.table
@@ -263,7 +263,7 @@ def test_a_killed_restore_happened_or_did_not(witness: Witness, when: str) -> No
     witness.converges()
 
 
-@crash_only()
+@pytest.mark.nightly
 def test_what_a_killed_purge_was_deleting_is_not_promised_to_come_back(witness: Witness) -> None:
     """A file that is gone is never called restored: it has a receipt, however many processes died over it."""
     lab, table = witness.lab, witness.table
@@ -296,7 +296,7 @@ def staged(lab: Lab, table: str) -> tuple[str, str]:
     return lab.lw.holds.stage_begin(table, "loader", paths=[path]).id, path
 
 
-@pytest.mark.parametrize("death", chosen(ADOPTS), ids=str)
+@pytest.mark.parametrize("death", cases(ADOPTS), ids=str)
 def test_a_killed_adoption(witness: Witness, death: Death) -> None:
     lab, table = witness.lab, witness.table
     load, path = staged(lab, table)
@@ -318,7 +318,7 @@ def test_a_killed_adoption(witness: Witness, death: Death) -> None:
     witness.converges()
 
 
-@crash_only()
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("place", "when"),
     [
@@ -382,9 +382,9 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 STALLS = [
-    pytest.param("erasing", "before", marks=crash_only()),  # between the proof and its journal
-    pytest.param("erasing", "after", marks=crash_only()),
-    pytest.param("begin-erasing", "after", marks=crash_only()),  # marked, and nothing erased yet
+    pytest.param("erasing", "before", marks=pytest.mark.nightly),  # between the proof and its journal
+    pytest.param("erasing", "after", marks=pytest.mark.nightly),
+    pytest.param("begin-erasing", "after", marks=pytest.mark.nightly),  # marked, and nothing erased yet
     ("erase", "before"),  # with the permit in its hand
 ]
 
@@ -415,7 +415,7 @@ def test_a_purge_that_lost_its_run_deletes_nothing_more(
     witness.converges()
 
 
-@crash_only()
+@pytest.mark.nightly
 @pytest.mark.parametrize("place", [DeletingStep.EXPIRING, "expire-commit"])
 @pytest.mark.usefixtures("elsewhere")
 def test_an_expiry_that_lost_its_run(
@@ -433,7 +433,7 @@ def test_an_expiry_that_lost_its_run(
     witness.converges()
 
 
-@crash_only()
+@pytest.mark.nightly
 @pytest.mark.usefixtures("elsewhere")
 def test_a_sweep_that_lost_its_run(witness: Witness, asleep: list[subprocess.Popen[str]]) -> None:
     lab, table = witness.lab, witness.table
@@ -451,7 +451,7 @@ def test_a_sweep_that_lost_its_run(witness: Witness, asleep: list[subprocess.Pop
 # ------------------------------------------------------------ two processes at once
 
 
-@crash_only()
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("job", "place"), [("expire", "expire-commit"), ("sweep", "enforce"), ("purge", "begin-erasing")]
 )

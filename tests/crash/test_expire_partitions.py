@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -20,11 +19,11 @@ pytestmark = pytest.mark.crash
 JOB = "expire-partitions"
 ON: dict[str, object] = {"partition_expiry_enabled": True, "partition_ttl_hours": "30d"}
 TODAY = f"{clock.now():%Y-%m-%d}"
-# Whether the commit had happened when the process died. `make test` takes the first, `make crash` both.
+# Whether the commit had happened when the process died. The second is for `make crash`.
 MOMENTS = [
     pytest.param("committed", "before", True, id="after the commit"),
-    pytest.param("committing", "after", False, id="before the commit"),
-][slice(None if os.environ.get("LAKEWARDEN_CRASH") == "every" else 1)]
+    pytest.param("committing", "after", False, id="before the commit", marks=pytest.mark.nightly),
+]
 
 
 @pytest.mark.parametrize(("step", "when", "happened"), MOMENTS)

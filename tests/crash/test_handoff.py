@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from lakewarden.jobs.run_context import DeletingStep
 from lakewarden.model.run import RunState
 from tests.support.lab import Lab, lakewarden
+from tests.support.nightly import nightly_except
 from tests.support.paimon import COLD, PaimonLab, paimon_lab
 from tests.support.spark import add_catalog, remove_catalog
 
@@ -61,8 +62,6 @@ PURGES = [
     ("begin-erasing", "before", 2),
 ]
 ALWAYS = [("copies", "inside", 2, FAILED), ("register", "after", 1, DONE)]
-EVERY = os.environ.get("LAKEWARDEN_CRASH") == "every"
-CHOSEN = DEATHS if EVERY else ALWAYS
 # Paimon's metadata is copied as it is; what makes the table is written in two steps, snapshots last.
 PAIMON_DEATHS = [
     *((place, when, nth, found) for place, when, nth, found in DEATHS if place != "rehome"),
@@ -70,7 +69,10 @@ PAIMON_DEATHS = [
     ("put", "after", 1, FAILED),
     ("put", "after", 2, DONE),
 ]
-PAIMON_CHOSEN = PAIMON_DEATHS if EVERY else []  # the same code as above, over another format
+
+
+def names(found: list[tuple[str, str, int, RunState]]) -> list[str]:
+    return [f"{when}-{place}-{nth}" for place, when, nth, _ in found]
 
 
 @pytest.fixture
@@ -118,7 +120,7 @@ def goes_on(lab: Lab | PaimonLab, table: str, policy: dict[str, object], found: 
 
 
 @pytest.mark.parametrize(
-    ("place", "when", "nth", "found"), CHOSEN, ids=[f"{when}-{place}-{nth}" for place, when, nth, _ in CHOSEN]
+    ("place", "when", "nth", "found"), nightly_except(ALWAYS.__contains__, DEATHS), ids=names(DEATHS)
 )
 def test_the_next_run_goes_on_where_it_stopped(
     lab: Lab, tmp_path: Path, place: str, when: str, nth: int, found: RunState
@@ -140,7 +142,9 @@ def test_the_next_run_goes_on_where_it_stopped(
 
 
 @pytest.mark.parametrize(
-    "moment", PURGES if EVERY else PURGES[1:2], ids=lambda moment: "-".join(map(str, moment))
+    "moment",
+    [pytest.param(each, marks=[] if each is PURGES[1] else pytest.mark.nightly) for each in PURGES],
+    ids=lambda moment: "-".join(map(str, moment)),
 )
 def test_what_was_proven_before_the_death_is_proven_again(
     lab: Lab, tmp_path: Path, moment: tuple[str, str, int]
@@ -171,11 +175,9 @@ def test_what_was_proven_before_the_death_is_proven_again(
     remove_catalog(lab.spark, cold)
 
 
-@pytest.mark.parametrize(
-    ("place", "when", "nth", "found"),
-    PAIMON_CHOSEN,
-    ids=[f"{when}-{place}-{nth}" for place, when, nth, _ in PAIMON_CHOSEN],
-)
+# The same code as above, over another format.
+@pytest.mark.nightly
+@pytest.mark.parametrize(("place", "when", "nth", "found"), PAIMON_DEATHS, ids=names(PAIMON_DEATHS))
 def test_so_does_that_of_a_paimon_table(
     spark: SparkSession, tmp_path: Path, place: str, when: str, nth: int, found: RunState
 ) -> None:

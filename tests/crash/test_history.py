@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -52,10 +51,9 @@ def _deaths(kept: str) -> list[Death]:
 
 
 EVERY = [*_deaths("state"), *_deaths("table")]
-# In `make crash`; `make test` kills a fold alone, on both databases: tests/services/test_history_state.py.
-CHOSEN = EVERY if os.environ.get("LAKEWARDEN_CRASH") == "every" else []
 
 
+@pytest.mark.main
 def test_there_is_a_death_on_both_sides_of_every_step() -> None:
     told = {(each.place, each.when) for each in EVERY if each.place in set(HistoryStep)}
     assert told == {(step, when) for step in HistoryStep for when in ("before", "after")}
@@ -81,7 +79,9 @@ def kill_at(folder: Path, table: str, death: Death) -> None:
     assert done.returncode == -signal.SIGKILL, f"it did not die: {done.stdout}{done.stderr[-2000:]}"
 
 
-@pytest.mark.parametrize("death", CHOSEN, ids=str)
+# tests/services/test_history_state.py kills a fold alone, on both databases, every time.
+@pytest.mark.nightly
+@pytest.mark.parametrize("death", EVERY, ids=str)
 def test_a_killed_fold(lab: Lab, tmp_path: Path, death: Death) -> None:
     table = lab.messy(files=5, rows=5, days=1)
     before = {each.id: each for each in lab.lw.view(table).snapshots}

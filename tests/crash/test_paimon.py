@@ -17,14 +17,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakewarden.model.run import RunState
-from tests.crash.test_deleting import CHILD, EXPIRES, PURGES, Death, chosen
+from tests.crash.test_deleting import CHILD, EXPIRES, PURGES, Death, cases
 from tests.support.paimon import PaimonLab, paimon_lab
 from tests.support.undisturbed import EXPIRE, PURGE, Original, both
 from tests.support.witness import later
 
 pytestmark = pytest.mark.crash
 
-# The same places; snapshots are dropped one by one instead of in a commit, and `make test` has the death after that.
+# The same places; snapshots are dropped one by one instead of in a commit, and the death after that runs every time.
 DEATHS = [
     replace(each, place="drop") if each.place == "expire-commit" else replace(each, always=False)
     for each in (*EXPIRES, *PURGES)
@@ -54,7 +54,8 @@ def kill_at(lab: PaimonLab, table: str, death: Death) -> None:
     assert done.returncode == -signal.SIGKILL, f"it did not die {death}: {done.stdout}{done.stderr[-2000:]}"
 
 
-@pytest.mark.parametrize("death", chosen(DEATHS), ids=str)
+@pytest.mark.main
+@pytest.mark.parametrize("death", cases(DEATHS), ids=str)
 def test_a_killed_run(original: Original, death: Death) -> None:
     lab = original.lab
     with original.copied() as copy:

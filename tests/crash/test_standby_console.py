@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from tests.support.ports import answers, free_port, wait_until
 pytestmark = pytest.mark.crash
 
 
-@pytest.mark.skipif(os.environ.get("LAKEWARDEN_CRASH") != "every", reason="in `make crash`")
+@pytest.mark.nightly
 def test_a_standbys_console_reads_tables_again_after_its_spark_was_killed(tmp_path: Path) -> None:
     port, config = free_port(), tmp_path / "lakewarden.toml"
     (tmp_path / "warehouse").mkdir()

@@ -1,6 +1,6 @@
 """Two workers on one PostgreSQL: the leader is killed with -9 in the middle of a job, the other finishes it, nothing is done twice.
 
-`make test` kills a compaction and a deletion, `make crash` every job.
+A compaction and a deletion are killed every time, the other jobs by `make crash`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from lakewarden.state.requests import RequestState
 from lakewarden.state.schedule import PASS
 from tests.crash.worker_child import WORKER
 from tests.support.lab import Lab, lakewarden
+from tests.support.nightly import nightly_except
 from tests.support.ports import wait_until
 from tests.support.postgres import Database
 from tests.support.spark import add_catalog, remove_catalog
@@ -101,9 +102,9 @@ DEATHS = [
         first=("expire",),
     ),
 ]
-CHOSEN = [each for each in DEATHS if each.always or os.environ.get("LAKEWARDEN_CRASH") == "every"]
 
 
+@pytest.mark.main
 def test_there_is_a_death_in_every_job() -> None:
     assert {each.job for each in DEATHS} == set(Job)
 
@@ -175,7 +176,11 @@ def prepared(lab: Lab, death: Death) -> str:
     return table
 
 
-@pytest.mark.parametrize("death", CHOSEN, ids=lambda each: f"{each.job}-{each.when}-{each.place}")
+@pytest.mark.parametrize(
+    "death",
+    nightly_except(lambda each: each.always, DEATHS),
+    ids=lambda each: f"{each.job}-{each.when}-{each.place}",
+)
 def test_the_other_worker_finishes(
     lab: Lab, tmp_path: Path, death: Death, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -233,7 +238,7 @@ def _jvm(process: subprocess.Popen[bytes]) -> psutil.Process | None:
     return next((each for each in children if "java" in each.name()), None)
 
 
-@pytest.mark.skipif(os.environ.get("LAKEWARDEN_CRASH") != "every", reason="in `make crash`")
+@pytest.mark.nightly
 def test_a_worker_whose_spark_is_killed_starts_it_again_and_goes_on(lab: Lab, tmp_path: Path) -> None:
     table = prepared(lab, DEATHS[0])
     rows, log = lab.rows(table), tmp_path / "worker.log"
@@ -255,7 +260,7 @@ def test_a_worker_whose_spark_is_killed_starts_it_again_and_goes_on(lab: Lab, tm
     assert all(each.ended_at is not None for each in lab.lw.runs(table))
 
 
-@pytest.mark.skipif(os.environ.get("LAKEWARDEN_CRASH") != "every", reason="in `make crash`")
+@pytest.mark.nightly
 def test_sigterm_drains_and_the_standby_leads_at_once(lab: Lab, tmp_path: Path) -> None:
     table = prepared(lab, DEATHS[0])
     with worker(lab, tmp_path / "first.log") as first:

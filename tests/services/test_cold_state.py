@@ -16,7 +16,7 @@ from lakewarden.state.trash_batches import FileState
 from tests.services.test_state import to_revision
 from tests.services.test_trash_state import ME, start
 
-pytestmark = pytest.mark.services
+pytestmark = [pytest.mark.services, pytest.mark.main]
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 MANY = 1_203  # more than one statement's worth

@@ -19,7 +19,7 @@ from lakewarden.state.health import HealthRecords, Numbers, TableHealth
 from lakewarden.state.runs import Moment, RunProgress
 from tests.support.console import AT, OPERATE, READ, TABLE, Running, begin_run, console, end_run, see
 
-pytestmark = pytest.mark.services
+pytestmark = [pytest.mark.services, pytest.mark.main]
 
 API = "/api/v1"
 # Their handlers read a table through Spark; tests/spark/test_console_live.py calls them.

@@ -69,6 +69,7 @@ def refused(running: Running, answer: httpx.Response, status: int, error: str, w
 SHOWN = (None, "Bearer wrong-token-0123456789", "Bearer", f"Basic {OPERATE}", OPERATE, "Bearer \xfc")
 
 
+@pytest.mark.main
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_no_token_and_a_wrong_one(running: Running, method: str, caplog: pytest.LogCaptureFixture) -> None:
     with running.client() as nobody, caplog.at_level(logging.WARNING, "lakewarden.console"):
@@ -93,6 +94,7 @@ def acting(running: Running) -> list[tuple[str, str]]:
     ]
 
 
+@pytest.mark.main
 def test_a_read_token_changes_nothing_anywhere(running: Running) -> None:
     calls = acting(running)
     assert len(calls) >= 8
@@ -101,6 +103,7 @@ def test_a_read_token_changes_nothing_anywhere(running: Running) -> None:
             refused(running, bob.request(method, path, json={"reason": "x"}), 403, "Forbidden", "bob")
 
 
+@pytest.mark.main
 def test_every_route_asks_who_it_is(running: Running) -> None:
     """Of the application itself, so that a page somebody adds is among them."""
     open_to_all = {"/login", "/health", "/metrics"}
@@ -128,6 +131,7 @@ def paths_of(running: Running) -> Iterator[str]:
     yield from walk(list(app.routes))
 
 
+@pytest.mark.main
 def test_a_session_is_signed_and_ends(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     with running.browser() as ana:
         assert ana.get(f"{API}/me").json()["name"] == "ana"
@@ -185,6 +189,7 @@ def test_a_person_is_led_to_the_form(running: Running) -> None:
 # ------------------------------------------------------------ other sites
 
 
+@pytest.mark.main
 def test_a_form_needs_its_csrf_field(running: Running) -> None:
     with running.browser() as ana:
         right = ana.get(f"{API}/me").json()["csrf"]
@@ -344,6 +349,7 @@ PATHS_OUT = [
 ]
 
 
+@pytest.mark.main
 def test_no_path_leads_out_of_the_static_files(running: Running) -> None:
     for path in PATHS_OUT:
         with running.wire() as wire:

@@ -146,6 +146,7 @@ def trash(warden: Lakewarden) -> None:
 # ------------------------------------------------------------ looking
 
 
+@pytest.mark.main
 def test_the_fleet_says_what_is_wrong_and_since_when(ana: Page) -> None:
     wrong = ana.locator("#wrong")
     expect(wrong).to_contain_text("suspended")
@@ -225,6 +226,7 @@ def test_colours_follow_the_system(browser: Browser, running: Running) -> None:
 # ------------------------------------------------------------ pressing
 
 
+@pytest.mark.main
 def test_a_pass_is_asked_for(ana: Page, running: Running) -> None:
     ana.goto(f"/tables/{TABLE}")
     ana.get_by_role("button", name="Maintain now").click()
@@ -249,6 +251,7 @@ def test_a_run_is_watched_without_loading_the_page_again(ana: Page, running: Run
     assert ana.evaluate("() => window.same") is True
 
 
+@pytest.mark.main
 def test_a_run_is_cancelled(ana: Page, running: Running) -> None:
     ana.goto("/runs/run-1")
     ana.once("dialog", lambda said: said.dismiss())
@@ -261,6 +264,7 @@ def test_a_run_is_cancelled(ana: Page, running: Running) -> None:
     assert found is not None and found.by == "ana"
 
 
+@pytest.mark.main
 def test_a_policy_is_changed_and_a_wrong_value_is_said_where_it_was_typed(
     ana: Page, running: Running
 ) -> None:
@@ -282,6 +286,7 @@ def test_a_policy_is_changed_and_a_wrong_value_is_said_where_it_was_typed(
     assert running.warden.policy(TABLE)["snapshot_retention_hours"] == 720
 
 
+@pytest.mark.main
 def test_a_trashed_file_is_restored_and_then_all(ana: Page, running: Running) -> None:
     ana.goto(f"/tables/{TABLE}")
     trashed = ana.locator("#trashed")
@@ -308,6 +313,7 @@ def test_a_table_is_resumed_and_suspended_with_a_reason(ana: Page, running: Runn
     expect(ana.locator("main tbody tr").first).to_contain_text("suspend")
 
 
+@pytest.mark.main
 def test_who_may_only_look_finds_nothing_to_press(browser: Browser, running: Running) -> None:
     with page(browser, running.address) as opened:
         login(opened, READ)

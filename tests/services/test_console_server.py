@@ -19,7 +19,7 @@ from lakewarden.errors import ConfigError, UsageError
 from tests.support.console import OPERATE, READ, console, see
 from tests.support.ports import answers, free_port, wait_until
 
-pytestmark = pytest.mark.services
+pytestmark = [pytest.mark.services, pytest.mark.main]
 
 
 def warden(folder: Path, **settings: object) -> Lakewarden:

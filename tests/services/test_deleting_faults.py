@@ -152,11 +152,10 @@ class Failing:
         self._patch.__exit__(*what)
 
 
-EVERY = os.environ.get("LAKEWARDEN_CRASH") == "every"
 OUTAGES = [
     ("refused", False),
-    pytest.param("refused", True, marks=pytest.mark.skipif(not EVERY, reason="in `make crash`")),
-    pytest.param("lost", False, marks=pytest.mark.skipif(not EVERY, reason="in `make crash`")),
+    pytest.param("refused", True, marks=pytest.mark.nightly),
+    pytest.param("lost", False, marks=pytest.mark.nightly),
 ]
 
 

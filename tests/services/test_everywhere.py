@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -98,9 +97,7 @@ def test_a_catalog_that_is_down_is_named_and_nothing_is_written(
         assert lw.runs() == ()
 
 
-@pytest.mark.skipif(
-    os.environ.get("LAKEWARDEN_CRASH") != "every", reason="in `make crash`; test_standalone.py always"
-)
+@pytest.mark.nightly  # test_standalone.py runs every time
 @pytest.mark.parametrize("master", ["local[2]", "local-cluster[2,1,2048]"])
 def test_executors_of_their_own_give_the_same_result(master: str, tmp_path: Path) -> None:
     """A session of its own in a process of its own: kernels reach the executors, rows and files are the same."""

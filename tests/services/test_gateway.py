@@ -232,6 +232,7 @@ def test_an_engines_whole_day_is_as_without_it(spark: SparkSession, site: Site) 
     assert len(expected) == 9
 
 
+@pytest.mark.main
 def test_pyiceberg_is_as_without_it(site: Site) -> None:
     expected = python_flow(site.python(site.rest.uri))
     assert python_flow(site.python()) == expected
@@ -240,6 +241,7 @@ def test_pyiceberg_is_as_without_it(site: Site) -> None:
 # ------------------------------------------------------------ lineage
 
 
+@pytest.mark.main
 def test_a_commit_without_lineage_is_turned_away_in_words_its_user_reads(
     spark: SparkSession, site: Site
 ) -> None:
@@ -293,6 +295,7 @@ def test_what_it_costs_can_be_measured(site: Site) -> None:
     assert found["answers that were no refusal"].met and found["refusals a second, as fast as they go"].met
 
 
+@pytest.mark.main
 def test_a_transaction_is_judged_table_by_table_and_passes_whole_or_not_at_all(site: Site) -> None:
     for name in ("one", "two"):
         site.table(name, 0)
@@ -346,6 +349,7 @@ def test_policies_of_the_table_and_of_the_state_count(site: Site) -> None:
 # ------------------------------------------------------------ snapshots that are held
 
 
+@pytest.mark.main
 def test_an_engine_expires_nothing_a_pin_keeps_until_it_is_taken_away(
     spark: SparkSession, own_site: Site
 ) -> None:
@@ -378,6 +382,7 @@ def test_what_a_ref_names_now_is_not_removed(site: Site) -> None:
     assert ids(site.load("named")) == [second, last]
 
 
+@pytest.mark.main
 def test_lakewardens_own_work_passes_and_others_do_not_undo_it(spark: SparkSession, own_site: Site) -> None:
     """A Lakewarden that itself goes through the gateway: mirrors, tags, and expiry that is reserved for it."""
     site = own_site

@@ -40,6 +40,7 @@ def pin(name: str) -> Pin:
     return Pin(name, "lake.db.t", "u", 7, "me", "", clock.now(), None)
 
 
+@pytest.mark.main
 def test_it_grows_with_what_protects_and_with_each_deletion(state: State) -> None:
     first = Generations(state).confirm(None, clock.now())
     assert not first.restored

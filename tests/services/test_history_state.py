@@ -54,6 +54,7 @@ def archived(state: State) -> int:
         return connection.execute(select(func.count()).select_from(archived_snapshots)).scalar_one()
 
 
+@pytest.mark.main
 def test_a_folded_month_says_exactly_what_the_archive_said(state: State, made: list[Snapshot]) -> None:
     before = told(state)
     assert before == made[::-1]
@@ -66,6 +67,7 @@ def test_a_folded_month_says_exactly_what_the_archive_said(state: State, made: l
     assert {each.source for each in History(state).entries(TABLE, UUID, None)} == {Source.DETAIL}
 
 
+@pytest.mark.main
 def test_ranges_add_up_to_what_they_stand_for(state: State, made: list[Snapshot]) -> None:
     fold(state, made, "2024-02")
     (detail,) = HistoryIndex(state).details(UUID)
@@ -154,6 +156,7 @@ def test_a_month_that_is_folded_anew_while_it_is_read_is_read_again(
     assert len(times) == 2
 
 
+@pytest.mark.main
 def test_two_who_fold_at_once_lose_and_double_nothing(state: State, made: list[Snapshot]) -> None:
     """Both read the same entries before either writes: one wins, the other is told so."""
     both, real, outcomes = threading.Barrier(2, timeout=30), HistoryIndex.fold, []

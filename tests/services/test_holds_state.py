@@ -13,7 +13,7 @@ import pytest
 from lakewarden.state.database import State
 from lakewarden.state.holds import Heartbeats, Load, Loads, LoadState, Pin, Pins
 
-pytestmark = pytest.mark.services
+pytestmark = [pytest.mark.services, pytest.mark.main]
 
 NOW = datetime(2026, 11, 16, 0, 30, 12, 345678, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -22,7 +22,7 @@ from lakewarden.lineage import writing
 from lakewarden.state.audit_log import Rejections
 from lakewarden.state.policies import Policies
 
-pytestmark = pytest.mark.services
+pytestmark = [pytest.mark.services, pytest.mark.main]
 
 IMPL = "lakewarden.lineage.pyiceberg.catalog"
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})

@@ -46,6 +46,7 @@ def rows(state: State) -> list[str]:
         return [row.host for row in connection.execute(select(commit_locks))]
 
 
+@pytest.mark.main
 def test_who_comes_second_hears_who_has_it_and_nothing_is_left_behind(state: State) -> None:
     with locked(state) as lock:
         lock.check()
@@ -72,6 +73,7 @@ def test_it_outlives_its_time_while_it_is_held(state: State) -> None:
         lock.check()
 
 
+@pytest.mark.main
 def test_who_lost_it_does_not_commit_and_does_not_free_the_others(state: State) -> None:
     with locked(state) as lock:
         end_now(state)

@@ -109,6 +109,7 @@ def of(name: str, **labels: str) -> tuple[str, frozenset[tuple[str, str]]]:
     return name, frozenset(labels.items())
 
 
+@pytest.mark.main
 def test_the_counters_and_gauges_say_what_the_database_has(lw: Lakewarden) -> None:
     in_trouble(lw)
     found = values(lw)
@@ -380,6 +381,7 @@ def test_the_newest_look_is_told_beside_the_oldest(lw: Lakewarden) -> None:
     assert 7200 <= found[of("lakewarden_health_oldest_look_seconds")] < 7300
 
 
+@pytest.mark.main
 def test_every_metric_is_told_once_and_documented(lw: Lakewarden) -> None:
     in_trouble(lw)
     text, kind = Exposition(lw.state, lw.config).text()

@@ -104,6 +104,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return on_disk(tmp_path, spelling)
 
 
+@pytest.mark.main
 def test_a_listing_is_complete_and_spelled_as_its_folder(place: Place) -> None:
     for key in ("t/a.parquet", "t/data/b.parquet", "t/data/d=1/e=2/c.parquet", "t2/other", "u"):
         place.put(key, key.encode())
@@ -125,6 +126,7 @@ def test_a_folder_that_is_not_there_is_empty(place: Place) -> None:
     assert place.paths("t/a") == []
 
 
+@pytest.mark.main
 def test_stat_agrees_with_the_listing(place: Place) -> None:
     before = clock.now() - timedelta(seconds=2)
     place.put("t/a", b"12345")
@@ -167,6 +169,7 @@ def test_reads_the_whole_or_a_part(place: Place) -> None:
         place.objects.read(place.path("t/missing"))
 
 
+@pytest.mark.main
 def test_deletes_what_it_is_told_and_nothing_else(place: Place) -> None:
     for key in ("t/a", "t/b", "t/ab", "t/sub/a", "a"):
         place.put(key, b"x")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,9 +12,7 @@ import pytest
 pytestmark = pytest.mark.services
 
 
-@pytest.mark.skipif(
-    os.environ.get("LAKEWARDEN_CRASH") != "every", reason="in `make crash`; test_standalone.py always"
-)
+@pytest.mark.nightly  # test_standalone.py runs every time
 def test_executors_of_their_own_merge_the_buckets(tmp_path: Path) -> None:
     master = "local-cluster[2,1,1024]"
     script = Path(__file__).with_name("one_merge.py")

@@ -2,13 +2,12 @@
 
 The n-th call fails, for n = 1, 2, 3 … until a run meets no fault any more; each before it did anything, and after it did
 and could not say so. Then the same jobs run again until they are through: every snapshot, tag and branch that is kept
-reads the same by Paimon's own reader, and the files are exactly those of a run that nothing disturbed. `make test` takes
-every so many calls, `make crash` each.
+reads the same by Paimon's own reader, and the files are exactly those of a run that nothing disturbed. Every so
+many calls are taken always, each by `make crash`.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -38,10 +37,8 @@ from tests.support.witness import later
 
 pytestmark = pytest.mark.services
 
-EVERY = os.environ.get("LAKEWARDEN_CRASH") == "every"
-# A test takes calls that lie so far apart; all of them together take each call, and `make test` has the first alone.
-APART = 10 if EVERY else 41
-FIRST = range(1, APART + 1) if EVERY else (1,)
+# A case takes every `apart`th call from the `first` on. All the nightly cases together take each call.
+CASES = [(1, 41), *(pytest.param(first, 10, marks=pytest.mark.nightly) for first in range(1, 11))]
 MOST = 500
 FAULTY = Path(__file__).parents[1] / "support" / "PaimonFaults.java"
 
@@ -71,11 +68,11 @@ def disturbed(lab: PaimonLab, table: str) -> None:
 
 
 def every_fault(
-    original: Original, first: int, failing: Callable[[int], Any], calls: Callable[[], int]
+    original: Original, first: int, apart: int, failing: Callable[[int], Any], calls: Callable[[], int]
 ) -> int:
     """A fault at the first call, and so on until no run meets one; how many there were."""
     lab = original.lab
-    for faults, nth in enumerate(range(first, MOST, APART)):
+    for faults, nth in enumerate(range(first, MOST, apart)):
         with original.copied() as copy:
             with failing(nth):
                 disturbed(lab, copy)
@@ -161,8 +158,8 @@ def counted(lab: PaimonLab, calls: Calls) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("first", FIRST)
-def test_every_call_may_fail(original: Original, first: int, after: bool) -> None:
+@pytest.mark.parametrize(("first", "apart"), CASES)
+def test_every_call_may_fail(original: Original, first: int, apart: int, after: bool) -> None:
     calls = Calls()
 
     @contextmanager
@@ -171,7 +168,7 @@ def test_every_call_may_fail(original: Original, first: int, after: bool) -> Non
         with counted(original.lab, calls):
             yield
 
-    faults = every_fault(original, first, failing, lambda: calls.made)
+    faults = every_fault(original, first, apart, failing, lambda: calls.made)
     kinds = {name.split()[0] for name in calls.names}
     assert kinds == {"store", "bridge", "state"}
     assert faults > 1
@@ -182,8 +179,10 @@ def test_every_call_may_fail(original: Original, first: int, after: bool) -> Non
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("first", FIRST)
-def test_every_call_of_the_library_to_its_store_may_fail(original: Original, first: int, after: bool) -> None:
+@pytest.mark.parametrize(("first", "apart"), CASES)
+def test_every_call_of_the_library_to_its_store_may_fail(
+    original: Original, first: int, apart: int, after: bool
+) -> None:
     """In the middle of dropping snapshots, too: what is gone is gone from the oldest on, and the rest is without a gap."""
     faults = bridge(original.lab.spark, FAULTY, "lakewarden.tests.PaimonFaults")
     real = Catalogs.load
@@ -201,6 +200,6 @@ def test_every_call_of_the_library_to_its_store_may_fail(original: Original, fir
         with patch.object(Catalogs, "load", load):
             yield
 
-    found = every_fault(original, first, failing, faults.calls)
+    found = every_fault(original, first, apart, failing, faults.calls)
     assert found > 1
     print(f"{found} faults of {faults.calls()} calls")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -35,7 +34,6 @@ EXPIRE = {"snapshot_retention_hours": 0, "snapshot_min_retained": 1}
 AT_ONCE = {"delete_grace_hours": 0}
 ANY = {"orphan_max_percent": 100}
 ODD = ["a b%20c", "ü/x+y#?&=;"]
-EVERY = os.environ.get("LAKEWARDEN_CRASH") == "every"
 TODAY = f"{clock.now():%Y-%m-%d}"
 
 
@@ -79,6 +77,7 @@ def expire_and_purge(lab: BucketLab, table: str) -> None:
     assert hints(lab.on_disk(table)) == hints(expected)
 
 
+@pytest.mark.main
 def test_an_append_table_is_packed_and_tidied(lab: BucketLab) -> None:
     table = lab.create()
     for number in range(4):
@@ -192,7 +191,7 @@ def test_what_is_wrong_is_named(
     assert lab.objects() == before
 
 
-@pytest.mark.skipif(not EVERY, reason="in `make crash`: everybody waits for the store")
+@pytest.mark.nightly  # everybody waits for the store
 def test_a_store_that_dies_at_the_commit(spark: SparkSession, s3_bucket: Bucket, tmp_path: Path) -> None:
     """Nobody can say whether it happened, so nothing is removed; the next run finds out and goes on."""
     if not s3_bucket.server.checks_credentials:
@@ -225,7 +224,7 @@ def test_a_store_that_dies_at_the_commit(spark: SparkSession, s3_bucket: Bucket,
             assert lab.trash(table) <= outputs
 
 
-@pytest.mark.skipif(not EVERY, reason="in `make crash`: a session of its own")
+@pytest.mark.nightly  # a session of its own
 def test_a_session_without_the_jar(lab: BucketLab, tmp_path: Path) -> None:
     jars = ensure_jars(["base", "paimon"])
     told = {"format": "paimon", "warehouse": f"{lab.bucket.url}/wh", **s3_properties(lab.bucket)}

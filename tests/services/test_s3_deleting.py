@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -132,6 +131,7 @@ def refused(lab: S3Lab, job: str, table: str, *words: str) -> None:
 # ------------------------------------------------------------ the way it goes
 
 
+@pytest.mark.main
 def test_compact_expire_purge(lab: S3Lab) -> None:
     """A tag and a pin keep their snapshots readable; every other object that no snapshot needs goes, and nothing else."""
     table = lab.messy(files=8, days=2)
@@ -172,6 +172,7 @@ def test_compact_expire_purge(lab: S3Lab) -> None:
     assert len(lab.lw.receipts(table, 1000)) == len(unneeded)
 
 
+@pytest.mark.main
 def test_sweep_finds_orphans_whatever_they_are_called(lab: S3Lab) -> None:
     """Partition values as odd as the orphans beside them; the young and what a writer holds stay."""
     table = lab.create("id bigint, s string", "s")
@@ -374,7 +375,7 @@ def test_credentials_that_ran_out(lab: S3Lab, job: str) -> None:
     assert lab.purge(table).state is RunState.DONE, "with the right ones it goes on"
 
 
-@pytest.mark.skipif(os.environ.get("LAKEWARDEN_CRASH") != "every", reason="in `make crash`: takes minutes")
+@pytest.mark.nightly
 def test_wrong_credentials(lab: S3Lab, tmp_path: Path) -> None:
     """Slow because Iceberg asks for the metadata twenty times."""
     _needs_a_server_that_checks(lab)

@@ -43,6 +43,7 @@ def in_store(bucket: Bucket) -> set[str]:
     return {path for batch in batches for path in batch["path"].to_pylist()}
 
 
+@pytest.mark.main
 def test_compacts(lab: Lab, s3_bucket: Bucket) -> None:
     table = lab.messy(files=8, days=2)
     before = lab.rows(table)

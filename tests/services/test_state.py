@@ -32,7 +32,7 @@ from lakewarden.state.schema import HEAD, REVISIONS, VERSION_TABLE, metadata, ru
 from lakewarden.state.table_details import Painted, PaintedInput
 from tests.support.postgres import Database
 
-pytestmark = pytest.mark.services
+pytestmark = [pytest.mark.services, pytest.mark.main]
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 11, 16, 0, 30, 12, 345678, tzinfo=UTC)

@@ -160,6 +160,7 @@ def known(state: State, table: str, gone: datetime | None) -> None:
     point(state, table, LONG if gone is None else gone)
 
 
+@pytest.mark.main
 def test_what_was_over_long_ago_goes_and_what_is_open_stays(state: State) -> None:
     for table, at in (("lake.db.old", LONG), ("lake.db.new", LATELY)):
         ended_request(state, table, at)

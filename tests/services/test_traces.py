@@ -75,6 +75,7 @@ def one_run(lw: Lakewarden, run_id: str, state: RunState, reason: str = "") -> N
     lw.journal.finish(run_id, state, reason, counters, (7,), NOW + timedelta(seconds=2))
 
 
+@pytest.mark.main
 def test_each_run_is_a_span_with_its_steps(tmp_path: Path, receiver: Receiver) -> None:
     with lakewarden(tmp_path, receiver.server.server_port) as lw:
         one_run(lw, "r1", RunState.DONE)

@@ -21,7 +21,7 @@ from lakewarden.state.schema import trashed, verdicts
 from lakewarden.state.trash import TrashedFiles
 from lakewarden.state.trash_batches import FAILED_LOAD, FileState, VerdictState
 
-pytestmark = pytest.mark.services
+pytestmark = [pytest.mark.services, pytest.mark.main]
 
 NOW = datetime(2026, 11, 16, 0, 30, 12, 345678, tzinfo=UTC)
 DAY = timedelta(hours=24)

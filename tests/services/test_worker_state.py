@@ -23,7 +23,7 @@ from lakewarden.worker.leader import Lead
 from tests.support.ports import wait_until
 from tests.support.postgres import Database
 
-pytestmark = pytest.mark.services
+pytestmark = [pytest.mark.services, pytest.mark.main]
 
 TTL = timedelta(seconds=30)
 TABLE = "lake.db.events"

@@ -97,7 +97,6 @@ class Story:
             yield
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_whatever_happens_meanwhile_no_row_is_lost_or_comes_back(lab: Lab, seed: int) -> None:
     story = Story(lab, seed)

@@ -16,12 +16,12 @@ from py4j.protocol import Py4JJavaError
 
 from lakewarden.errors import LakewardenError
 from lakewarden.model.run import RunState
+from tests.support.nightly import nightly_except
 from tests.support.paimon import PaimonLab
 from tests.support.paimon_races import AT_ONCE, age, readable
 from tests.support.witness import later
 
 SECONDS = float(os.environ.get("LAKEWARDEN_SOAK_SECONDS", "12")) / 2
-LONG = SECONDS > 10
 DAYS = ("2024-01-01", "2024-01-02", "2024-01-03")
 JOBS: tuple[tuple[str, dict[str, object]], ...] = (
     ("compact", {"rewrite_min_input_files": 2}),
@@ -137,9 +137,10 @@ def ours(lab: PaimonLab, table: str, writer: Writer) -> Counter[str]:
     return ended
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(SECONDS * 4 + 240)
-@pytest.mark.parametrize("kind", ["append", "fixed buckets", "primary key"] if LONG else ["primary key"])
+@pytest.mark.parametrize(
+    "kind", nightly_except("primary key".__eq__, ["append", "fixed buckets", "primary key"])
+)
 def test_no_row_is_lost_or_comes_back(paimon: PaimonLab, kind: str) -> None:
     options = {"bucket": "2", "bucket-key": "id"} if kind == "fixed buckets" else {}
     keyed = kind == "primary key"

@@ -91,7 +91,6 @@ def compactions(lab: Lab, table: str, writer: Writer) -> Iterator[Run]:
             yield lab.lw.run(job, table, policy=policy, trigger={"type": "manual", "operator": "soak"})
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(SECONDS * 4 + 240)
 @pytest.mark.parametrize("version", ["2", "3"])
 def test_a_compaction_wins_against_a_busy_writer(lab: Lab, version: str) -> None:

@@ -226,6 +226,7 @@ def test_what_keeps_its_number_is_known_as_compacted(lab: Lab, engine: str) -> N
     assert run(lab, table, rewrite_engine=engine, rewrite_min_input_files=2).state is RunState.NOTHING_TO_DO
 
 
+@pytest.mark.main
 def test_an_equality_delete_that_comes_right_before_the_commit_still_counts(lab: Lab) -> None:
     """Followed by an append, it would be dropped where outputs keep an old number: iceberg#10312 brings the row back."""
     table = flat(lab, **{"format-version": "2"})

@@ -200,6 +200,7 @@ def test_a_table_that_was_created_again_has_a_past_of_its_own(lab: Lab) -> None:
     assert len(lab.lw.history.of(table, limit=None).entries) == 1
 
 
+@pytest.mark.main
 def test_the_commands(lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = lab.messy(files=3, rows=5, days=1)
     file = tmp_path / "lakewarden.toml"

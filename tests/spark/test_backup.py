@@ -93,6 +93,7 @@ def test_outputs_stay_whose_commit_a_restored_journal_forgot(
     assert outputs.keys() <= lab.on_disk().keys() and lab.rows(table) == before
 
 
+@pytest.mark.main
 def test_a_file_restored_after_the_backup_is_not_deleted(lab: Lab) -> None:
     table = expired(lab)
     backup, path = backed_up(lab), wanted(lab, table)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -26,6 +25,7 @@ from bench.scale import Scale
 from bench.stage import even_outputs, groups_to_fill, on_stage
 from bench.telemetry import Totals, reset, telemetry, totals
 from bench.tools import MODERN, OURS, PEER, Site
+from tests.support.nightly import nightly_except
 
 SCALE = Scale(
     rows=100_000, files=10, outputs=5, rounds=1, small_repeats=1, delete_bytes=500_000, rate_mb=1, patience=0,
@@ -36,9 +36,13 @@ SMALLER = {"growth", "budget"}
 # The peer's turns on the same tables are covered by the other cases.
 WITHOUT_PEER = {"sort", "sort-shuffle", "zorder-shuffle"}
 
-# Of each kind of case one is measured every time, the others with the crash matrix: minutes, for code that nobody's table meets.
+# Of each kind of case one is measured every time, the others by `make crash`: minutes, for code that nobody's table meets.
 QUICK = {"small", "zorder", "position-deletes", "sweep", "health", "paimon-expire", "paimon-sweep"}
-EVERY = os.environ.get("LAKEWARDEN_CRASH") == "every"
+
+
+def cases(*names: str) -> list[Any]:
+    return nightly_except(QUICK.__contains__, names)
+
 
 Measured = Callable[[str], Report]
 
@@ -56,8 +60,6 @@ def measured(lab: Lab) -> Measured:
 
     @cache
     def measure(name: str) -> Report:
-        if not EVERY and name not in QUICK:
-            pytest.skip("in `make crash`: takes minutes")
         (case,) = (each for each in CASES if each.name == name)
         rows = SCALE.rows // 5 if name in SMALLER else SCALE.rows
         scale = replace(SCALE, rows=rows, peer=name not in WITHOUT_PEER)
@@ -77,7 +79,7 @@ def checks(report: Report) -> dict[str, Check]:
     return {check.name: check for check in report.found.checks}
 
 
-@pytest.mark.parametrize("name", [case.name for case in CASES])
+@pytest.mark.parametrize("name", cases(*(case.name for case in CASES)))
 def test_a_case_runs_and_can_be_read_back(measured: Measured, name: str) -> None:
     report = measured(name)
     assert report.found.turns
@@ -95,7 +97,7 @@ def test_a_case_runs_and_can_be_read_back(measured: Measured, name: str) -> None
     assert text(report).startswith(name)
 
 
-@pytest.mark.parametrize("name", ["binpack", "small", "zorder", "position-deletes", "equality-deletes"])
+@pytest.mark.parametrize("name", cases("binpack", "small", "zorder", "position-deletes", "equality-deletes"))
 def test_the_peer_takes_its_turn_on_the_same_table(measured: Measured, name: str) -> None:
     report = measured(name)
     assert {PEER, OURS} <= {*report.found.tools()}
@@ -104,6 +106,7 @@ def test_the_peer_takes_its_turn_on_the_same_table(measured: Measured, name: str
     assert made[PEER] == made[OURS] < report.found.start.files
 
 
+@pytest.mark.nightly
 def test_binpack_has_both_kinds_of_encodings(measured: Measured) -> None:
     turns = measured("binpack").found.turns
     assert [(turn.tool, turn.made.files) for turn in turns] == [(PEER, 5), (OURS, 5), (MODERN, 5)]
@@ -116,14 +119,18 @@ def test_binpack_has_both_kinds_of_encodings(measured: Measured) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "shuffled"), [("sort", 0), ("zorder", 0), ("sort-shuffle", 5), ("zorder-shuffle", 5)]
+    ("name", "shuffled"),
+    nightly_except(
+        lambda case: case[0] in QUICK,
+        [("sort", 0), ("zorder", 0), ("sort-shuffle", 5), ("zorder-shuffle", 5)],
+    ),
 )
 def test_ordering_takes_the_way_the_case_is_about(measured: Measured, name: str, shuffled: int) -> None:
     ours = [turn for turn in measured(name).found.turns if turn.tool == OURS]
     assert [turn.told.counters["groups_exchanged"] for turn in ours if turn.told] == [shuffled]
 
 
-@pytest.mark.parametrize("name", ["zorder", "zorder-shuffle"])
+@pytest.mark.parametrize("name", cases("zorder", "zorder-shuffle"))
 def test_a_day_in_sixteen_files_is_a_grid(measured: Measured, name: str) -> None:
     found = checks(measured(name))
     assert found["files of that day"].found == 16
@@ -139,7 +146,10 @@ def test_queries_open_fewer_files_afterwards(measured: Measured) -> None:
     assert opened["device_id = one device"] == ("10.0", "5.0", "5.0")
 
 
-@pytest.mark.parametrize(("name", "delete_files"), [("position-deletes", None), ("equality-deletes", 15)])
+@pytest.mark.parametrize(
+    ("name", "delete_files"),
+    nightly_except(lambda case: case[0] in QUICK, [("position-deletes", None), ("equality-deletes", 15)]),
+)
 def test_deletes_are_applied(measured: Measured, name: str, delete_files: int | None) -> None:
     """That the rows left are those that should be is checked by the turn itself."""
     report = measured(name)
@@ -150,6 +160,7 @@ def test_deletes_are_applied(measured: Measured, name: str, delete_files: int | 
     assert ours.told.counters["rows_erased"] == pytest.approx(0.03 * SCALE.rows, rel=0.1)
 
 
+@pytest.mark.nightly
 def test_growth_is_told_per_row(measured: Measured) -> None:
     report = measured("growth")
     assert report.found.tools() == ["binpack 1x", "binpack 2x", "binpack 4x"]
@@ -157,6 +168,7 @@ def test_growth_is_told_per_row(measured: Measured) -> None:
     assert len(report.found.checks) == 2
 
 
+@pytest.mark.nightly
 def test_deletes_larger_than_a_table_strike_only_its_keys(measured: Measured) -> None:
     report = measured("fixed-memory")
     assert report.found.start.deletes == 12
@@ -167,6 +179,7 @@ def test_deletes_larger_than_a_table_strike_only_its_keys(measured: Measured) ->
     assert all(check.met for check in report.found.checks)
 
 
+@pytest.mark.nightly
 def test_a_budget_holds_tasks_back(measured: Measured) -> None:
     report = measured("budget")
     assert len(report.found.turns) == 4
@@ -250,6 +263,7 @@ def test_a_turn_that_changes_rows_or_does_nothing_is_refused(lab: Lab, statement
     assert fingerprint(lab.spark, prepared.name) == prepared.rows
 
 
+@pytest.mark.nightly
 def test_a_turn_leaves_the_table_as_it_was(lab: Lab, measured: Measured) -> None:
     report = measured("binpack")
     table = telemetry(lab.spark, SCALE).name

@@ -61,6 +61,7 @@ def configuration(lab: Lab, folder: Path) -> Path:
     return path
 
 
+@pytest.mark.main
 def test_plan_run_and_run_again(shell: Shell) -> None:
     table = shell.lab.messy()
     rows, disk = shell.lab.rows(table), shell.lab.on_disk()
@@ -251,7 +252,7 @@ def test_a_warehouse_whose_mount_is_gone_is_told_as_that_and_not_as_tables_that_
     assert shell("run", "compact", f"{lab.catalog}.db.nosuch")[0] == 10
 
 
-@pytest.mark.slow
+@pytest.mark.main
 def test_ctrl_c_leaves_nothing_half_done(lab: Lab, tmp_path: Path) -> None:
     """A real process and a real SIGINT, sent once the first output is being written."""
     table = lab.table()
@@ -291,7 +292,6 @@ def wait_until(true: Callable[[], bool], seconds: float = 120) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.slow
 def test_the_demo_tells_its_story_twice(
     lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,6 +55,7 @@ def test_a_few_minutes_are_no_disagreement(witness: Witness, hours: int) -> None
     witness.nothing_lost()
 
 
+@pytest.mark.main
 @pytest.mark.parametrize("hours", SKEWS)
 def test_ahead_everything_still_waits_for_its_grace(witness: Witness, hours: int) -> None:
     """What a clock that is ahead trashes is in the trash in the future: once it is set right, the grace has not begun yet."""

@@ -273,6 +273,7 @@ def spread(lab: Lab, table: str, column: str) -> float:
     return sum((file.high - file.low) / (high - low) for file in files) / len(files)
 
 
+@pytest.mark.main
 @pytest.mark.parametrize(
     "outputs",
     [
@@ -350,6 +351,7 @@ def test_a_range_of_rows_far_wider_than_the_others_is_in_order_too(lab: Lab, tmp
     assert_ordered(lab, table, [By("k")], 1, least_files=2)
 
 
+@pytest.mark.main
 @EXCHANGES
 def test_over_the_shuffle_a_z_order_gives_the_same_guarantees(
     lab: Lab, tmp_path: Path, exchange: Exchanging

@@ -49,6 +49,7 @@ def parquet(folder: Path) -> set[str]:
     return {path.name for path in folder.rglob("*.parquet")}
 
 
+@pytest.mark.main
 def test_what_is_past_its_retention_leaves_and_is_purged(lab: Lab, cold: str, tmp_path: Path) -> None:
     table = lab.messy(files=3, days=1)
     lab.lw.run("compact", table, {"rewrite_min_input_files": 2})

@@ -18,6 +18,7 @@ def compact(lab: Lab, table: str, **policy: object) -> Run:
     return lab.lw.run("compact", table, policy=policy, trigger={"type": "manual", "operator": "ana"})
 
 
+@pytest.mark.main
 def test_small_files_become_one_per_partition_and_rows_stay(lab: Lab) -> None:
     table = lab.messy(files=10, days=3)
     before = lab.rows(table)
@@ -48,6 +49,7 @@ def test_outputs_follow_the_target_size(lab: Lab) -> None:
     assert run.counters["commits"] == 1
 
 
+@pytest.mark.main
 def test_every_commit_carries_its_lineage(lab: Lab) -> None:
     table = lab.messy(files=8, days=1)
     base = lab.snapshots(table)[-1].snapshot_id
@@ -92,6 +94,7 @@ def test_a_second_run_at_once_has_nothing_to_do_and_makes_no_snapshot(lab: Lab) 
     assert lab.on_disk() == before
 
 
+@pytest.mark.main
 def test_a_plan_never_changes_a_byte(lab: Lab) -> None:
     table = lab.messy(files=9)
     before = lab.on_disk()
@@ -101,6 +104,7 @@ def test_a_plan_never_changes_a_byte(lab: Lab) -> None:
     assert lab.on_disk() == before
 
 
+@pytest.mark.main
 def test_rows_appended_meanwhile_stay_and_the_data_work_is_not_repeated(lab: Lab) -> None:
     table = lab.messy(files=8, days=1)
     written: list[set[str]] = []
@@ -120,6 +124,7 @@ def test_rows_appended_meanwhile_stay_and_the_data_work_is_not_repeated(lab: Lab
     )
 
 
+@pytest.mark.main
 def test_of_two_compactions_of_the_same_files_one_wins_and_the_other_leaves_nothing(
     lab: Lab, tmp_path: Path
 ) -> None:
@@ -137,6 +142,7 @@ def test_of_two_compactions_of_the_same_files_one_wins_and_the_other_leaves_noth
     other.close()
 
 
+@pytest.mark.main
 @pytest.mark.parametrize("version", ["2", "3"])
 def test_a_delete_that_arrives_meanwhile_is_not_lost(lab: Lab, version: str) -> None:
     table = lab.messy(files=8, days=1, **{"format-version": version, "write.delete.mode": "merge-on-read"})
@@ -149,6 +155,7 @@ def test_a_delete_that_arrives_meanwhile_is_not_lost(lab: Lab, version: str) -> 
     assert lab.strays(table) == set()
 
 
+@pytest.mark.main
 def test_a_missing_file_is_named_and_only_its_partition_is_skipped(lab: Lab) -> None:
     table = lab.messy(files=8, days=2)
     victim = next(path for path in lab.data_files(table) if "d=2024-03-02" in path)
@@ -189,6 +196,7 @@ def test_the_only_partition_at_fault_changes_nothing(lab: Lab) -> None:
     assert lab.strays(table) == set()
 
 
+@pytest.mark.main
 def test_both_engines_give_the_same_rows(lab: Lab) -> None:
     table = lab.messy(files=8, days=2)
     before = lab.rows(table)
@@ -276,6 +284,7 @@ def test_other_file_formats_are_compacted_by_iceberg(lab: Lab, format_: str) -> 
     assert lab.rows(table) == before
 
 
+@pytest.mark.main
 def test_row_lineage_of_v3_tables_is_kept(lab: Lab) -> None:
     table = lab.messy(files=8, days=1, **{"format-version": "3"})
     query = f"select id, _row_id, _last_updated_sequence_number from {table} order by id"
@@ -291,6 +300,7 @@ def test_row_lineage_of_v3_tables_is_kept(lab: Lab) -> None:
     assert lab.sql(query) == mixed
 
 
+@pytest.mark.main
 def test_partition_evolution_moves_old_files_into_the_current_spec(lab: Lab) -> None:
     table = lab.create(partition="")
     lab.append(table, 8)

@@ -12,6 +12,8 @@ from lakewarden.console.server import ConsoleServer
 from lakewarden.model.hold import HoldKind
 from tests.support.lab import Lab
 
+pytestmark = pytest.mark.main
+
 API = "/api/v1"
 
 

@@ -64,6 +64,7 @@ def test_a_pin_made_by_hand_holds(lab: Lab, opened: Page) -> None:
     assert not [each for each in lab.lw.holds.of(table).holds if each.kind is HoldKind.PIN]
 
 
+@pytest.mark.main
 def test_a_run_is_watched_from_beginning_to_end(lab: Lab, opened: Page) -> None:
     table = lab.messy(files=10)
     lab.lw.health.look([table])

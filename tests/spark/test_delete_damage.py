@@ -45,6 +45,7 @@ def other_positions(path: Path) -> None:
     raise AssertionError("no bit changes a position unnoticed")
 
 
+@pytest.mark.main
 def test_a_delete_file_with_a_wrong_checksum_stops_every_job_by_name(lab: Lab) -> None:
     """It used to be applied: a deleted row was back, a live one was gone, and the run said `done`."""
     table = lab.create(partition="", **MERGE_ON_READ)

@@ -68,6 +68,7 @@ def debt_is_paid(lab: Lab, table: str) -> None:
 # --- deletes by position ------------------------------------------------------------------------------------
 
 
+@pytest.mark.main
 @pytest.mark.parametrize(("version", "granularity"), [("2", "file"), ("2", "partition"), ("3", "file")])
 def test_rows_deleted_by_position(lab: Lab, version: str, granularity: str) -> None:
     """Position deletes of either granularity, and vectors; older snapshots still show what they showed."""
@@ -101,6 +102,7 @@ def test_files_whose_rows_are_all_deleted_leave_no_replacement(lab: Lab, version
     assert stored_rows(lab, table) == 0
 
 
+@pytest.mark.main
 def test_a_table_upgraded_to_v3_with_position_deletes_from_before(lab: Lab) -> None:
     table = create(lab, "2", **{"write.delete.granularity": "partition"})
     lab.sql(f"delete from {table} where id % 5 = 0")
@@ -157,6 +159,7 @@ def test_keys_of_every_type(lab: Lab) -> None:
     debt_is_paid(lab, table)
 
 
+@pytest.mark.main
 @pytest.mark.parametrize("version", ["2", "3"])
 def test_a_key_that_is_written_again_survives_the_deletes_before_it(lab: Lab, version: str) -> None:
     """Several rounds of delete and write: each delete file reaches only what is older, in its partition."""

@@ -14,6 +14,8 @@ from lakewarden.model.run import RunState
 from lakewarden.tables.iceberg.writer import IcebergWriter
 from tests.support.lab import Lab
 
+pytestmark = pytest.mark.main
+
 NOW = {"snapshot_retention_hours": 0, "snapshot_min_retained": 1}
 
 

@@ -116,6 +116,7 @@ def test_partitions_whose_time_is_over_leave_the_table(
     assert lab.lw.fsck(table).healthy
 
 
+@pytest.mark.main
 def test_rows_that_come_meanwhile_stay(lab: Lab) -> None:
     table = events(lab)
     with before_drop(IcebergWriter, lambda: fill(lab, table, 900, ["2024-02-28"])):
@@ -319,6 +320,7 @@ def days_in(paimon: PaimonLab, table: str) -> dict[str, int]:
     return {day: days.count(day) for day in days}
 
 
+@pytest.mark.main
 @pytest.mark.parametrize(("keyed", "options"), KINDS)
 def test_partitions_leave_a_paimon_table(paimon: PaimonLab, keyed: bool, options: dict[str, str]) -> None:
     table = orders(paimon, keyed=keyed, **options)
@@ -346,6 +348,7 @@ def test_partitions_leave_a_paimon_table(paimon: PaimonLab, keyed: bool, options
     assert paimon.rows(table) == [row for row in rows if row.endswith(TODAY)]
 
 
+@pytest.mark.main
 @pytest.mark.parametrize(("keyed", "options"), KINDS[:3])
 def test_rows_that_come_to_a_paimon_table_meanwhile_stay(
     paimon: PaimonLab, keyed: bool, options: dict[str, str]

@@ -71,6 +71,7 @@ def cut(path: str, length: int = 100) -> None:
 # ------------------------------------------------------------ nothing wrong
 
 
+@pytest.mark.main
 @pytest.mark.parametrize("properties", [{"format-version": "1"}, V2, V3], ids=["v1", "v2", "v3"])
 def test_a_healthy_table_is_clean(lab: Lab, properties: dict[str, str]) -> None:
     table = lab.messy(files=4, rows=100, **properties)
@@ -119,6 +120,7 @@ def test_no_such_table(lab: Lab) -> None:
 # ------------------------------------------------------------ files
 
 
+@pytest.mark.main
 def test_a_data_file_that_is_gone(lab: Lab) -> None:
     table = lab.messy(files=3)
     ids = [row.snapshot_id for row in lab.snapshots(table)]
@@ -237,6 +239,7 @@ def test_a_manifest_list_that_cannot_be_read(lab: Lab) -> None:
     assert [each.snapshot_ids for each in done.of(Severity.ERROR)] == [(ids[0],), (ids[1],)]
 
 
+@pytest.mark.main
 def test_everything_broken_at_once_is_told_at_once(lab: Lab) -> None:
     table = lab.messy(files=4)
     first, second, _, _ = manifests(lab, table)
@@ -457,6 +460,7 @@ def test_a_table_that_lets_go_of_a_missing_file_meanwhile_is_looked_at_again(lab
     assert checkup.healthy, checkup.findings
 
 
+@pytest.mark.main
 def test_the_command_says_it_and_exits_with_3(
     lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

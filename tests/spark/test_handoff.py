@@ -56,6 +56,7 @@ def at(lab: Lab, table: str, snapshot: int) -> list[Any]:
     return lab.rows(table, f"version as of {snapshot}")
 
 
+@pytest.mark.main
 @pytest.mark.parametrize("version", [2, 3])
 def test_every_snapshot_reads_the_same_when_the_live_files_are_gone(
     lab: Lab, cold: str, version: int, tmp_path: Path
@@ -168,6 +169,7 @@ def trashed(lab: Lab, table: str, kind: str) -> list[Path]:
     return [Path(each.path.removeprefix("file:")) for each in found if each.kind == kind]
 
 
+@pytest.mark.main
 def test_a_harmed_copy_keeps_its_live_file_and_is_made_again(lab: Lab, cold: str, tmp_path: Path) -> None:
     table = lab.messy(files=5, days=1, **{"write.delete.mode": "merge-on-read"})
     for id_ in (7, 8):  # the second one's delete file replaces the first one's
@@ -214,6 +216,7 @@ def test_a_harmed_manifest_of_the_cold_table_stops_the_deleting(lab: Lab, cold: 
     assert lab.lw.run("purge", table, policy).counters["files_erased"] == 1
 
 
+@pytest.mark.main
 def test_a_cold_table_is_read_only(lab: Lab, cold: str) -> None:
     table = lab.messy(files=3, days=1)
     lab.lw.run("handoff", table, {**KEEP, "handoff_catalog": cold})
@@ -234,7 +237,7 @@ def test_another_table_of_that_name_is_not_taken_over(lab: Lab, cold: str) -> No
         lab.lw.run("handoff", table, {**KEEP, "handoff_catalog": cold})
 
 
-@pytest.mark.parametrize("version", [2, 3] if os.environ.get("LAKEWARDEN_CRASH") == "every" else [2])
+@pytest.mark.parametrize("version", [2, pytest.param(3, marks=pytest.mark.nightly)])
 def test_days_of_hourly_commits_handed_off_in_three_goes(
     lab: Lab, cold: str, version: int, tmp_path: Path
 ) -> None:

@@ -29,6 +29,7 @@ def portrait(lab: Lab | PaimonLab, table: str) -> Portrait:
     return found
 
 
+@pytest.mark.main
 def test_the_numbers_are_those_spark_counts(lab: Lab) -> None:
     table = lab.messy(files=3, rows=20)
     lab.sql(f"alter table {table} set tblproperties ('write.delete.mode'='merge-on-read')")
@@ -75,6 +76,7 @@ def test_the_portrait_tells_why_each_snapshot_stays(lab: Lab) -> None:
     assert Portrait.read(json.loads(json.dumps(found.to_dict()))) == found
 
 
+@pytest.mark.main
 def test_an_unchanged_table_costs_one_call_and_keeps_its_numbers(lab: Lab) -> None:
     table = lab.messy(files=2, rows=5)
     lab.lw.health.look([table])
@@ -223,6 +225,7 @@ def test_what_if_from_the_database_alone(lab: Lab) -> None:
     assert len(answer.new.moments) > 1 and json.dumps(answer.to_dict())
 
 
+@pytest.mark.main
 def test_paimon_tables_have_the_same_numbers(paimon: PaimonLab) -> None:
     plain, keyed = paimon.create(), paimon.create("keyed", keyed=True)
     paimon.append(plain, 3)

@@ -52,6 +52,7 @@ def expiring(lab: Lab, table: str, *ids: int, run_id: str = "e1") -> None:
 # ------------------------------------------------------------ pins
 
 
+@pytest.mark.main
 def test_a_pin_holds_until_its_block_is_left(lab: Lab) -> None:
     table = lab.messy(files=2)
     first, current = snapshot_ids(lab, table)
@@ -86,6 +87,7 @@ def test_a_ttl_that_is_none_is_refused(lab: Lab, ttl: Any) -> None:
         lab.lw.pin(lab.table(), holder="report", ttl=ttl)
 
 
+@pytest.mark.main
 def test_a_pin_on_a_snapshot_that_is_gone_is_refused(lab: Lab) -> None:
     table = lab.messy(files=3)
     first = snapshot_ids(lab, table)[0]
@@ -151,6 +153,7 @@ def test_a_pin_of_a_table_without_a_snapshot_is_an_error(lab: Lab) -> None:
         lab.lw.pin(lab.create(), holder="report")
 
 
+@pytest.mark.main
 def test_a_mirrored_pin_is_a_tag_as_long_as_the_pin(lab: Lab) -> None:
     table = lab.messy(files=2)
     first = snapshot_ids(lab, table)[0]
@@ -190,6 +193,7 @@ def test_a_mirror_that_cannot_be_taken_away_is_told(lab: Lab, monkeypatch: pytes
     assert set(refs(lab, table)) == {"main"} and lab.lw.holds.pins() == ()
 
 
+@pytest.mark.main
 def test_expiry_takes_nothing_that_is_held_and_everything_else(lab: Lab) -> None:
     table = lab.messy(files=5)
     pinned, tagged, free, other, current = snapshot_ids(lab, table)
@@ -211,6 +215,7 @@ def test_expiry_takes_nothing_that_is_held_and_everything_else(lab: Lab) -> None
 # ------------------------------------------------------------ tags
 
 
+@pytest.mark.main
 def test_a_tag_is_kept_as_long_as_it_was_told(lab: Lab) -> None:
     table = lab.messy(files=2)
     first, current = snapshot_ids(lab, table)
@@ -264,6 +269,7 @@ def begun(lab: Lab, table: str, *paths: str, **more: Any) -> str:
     return lab.lw.holds.stage_begin(table, "ana", paths=paths, purpose="backfill", **more).id
 
 
+@pytest.mark.main
 def test_a_load_becomes_part_of_the_table_in_one_snapshot(lab: Lab) -> None:
     table = lab.messy(files=1, rows=10)
     before = lab.rows(table)
@@ -317,6 +323,7 @@ def test_what_an_unknown_writer_says_of_its_values_is_compared_with_them(lab: La
     assert len(lab.rows(table)) == 3
 
 
+@pytest.mark.main
 def test_adopting_twice_changes_nothing_and_says_so(lab: Lab) -> None:
     table = lab.create()
     load = begun(lab, table, day(lab, "a.parquet", FIRST))
@@ -574,6 +581,7 @@ def test_a_load_another_process_adopts_is_left_to_it(lab: Lab) -> None:
 # ------------------------------------------------------------ loads: failing
 
 
+@pytest.mark.main
 def test_a_failed_load_trashes_its_registered_files_and_nothing_else(lab: Lab) -> None:
     table = lab.messy(files=1)
     path, beside = day(lab, "a.parquet", FIRST), day(lab, "beside.parquet", FIRST)

@@ -122,6 +122,7 @@ def test_a_file_added_again_before_its_snapshot_expires_is_not_trashed(lab: Lab)
     witness.converges()
 
 
+@pytest.mark.main
 @pytest.mark.parametrize("spelling", ["{path}", "file:{path}", "file://{path}"])
 def test_a_file_added_again_after_it_was_trashed_is_kept(lab: Lab, spelling: str) -> None:
     """It left, its snapshot expired, and while it waits someone adds it again; later it leaves for good."""
@@ -171,6 +172,7 @@ def test_a_file_added_again_while_the_expiry_commits(lab: Lab, monkeypatch: pyte
     witness.converges()
 
 
+@pytest.mark.main
 def test_a_rollback_makes_old_files_live_again(lab: Lab) -> None:
     """The current snapshot is an old one again; what came after it expires, and takes nothing of it along."""
     table = lab.create(partition="")
@@ -365,6 +367,7 @@ def test_what_another_tool_deleted_first_is_not_an_error(lab: Lab) -> None:
     assert witness.needed() <= witness.stored()
 
 
+@pytest.mark.main
 def test_the_table_was_dropped_while_its_files_waited(lab: Lab) -> None:
     """Made anew under the same name and at the same place: its files are not the old one's."""
     table = lab.messy(files=2, days=1)

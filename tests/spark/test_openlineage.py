@@ -61,6 +61,7 @@ def listening(lab: Lab, tmp_path: Path, **lineage: str) -> Lakewarden:
     return Lakewarden(config, spark=lab.spark, environ={})
 
 
+@pytest.mark.main
 def test_a_run_is_told_to_a_server_and_to_a_file(lab: Lab, tmp_path: Path, receiver: Receiver) -> None:
     table = lab.messy(files=6, days=1)
     file = tmp_path / "events.jsonl"

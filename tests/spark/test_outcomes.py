@@ -78,6 +78,7 @@ class _Losing:
         )
 
 
+@pytest.mark.main
 def test_an_answer_that_got_lost_after_the_commit_is_found_by_run_id(lab: Lab) -> None:
     table = lab.messy(files=8, days=1)
     before = lab.rows(table)
@@ -89,6 +90,7 @@ def test_an_answer_that_got_lost_after_the_commit_is_found_by_run_id(lab: Lab) -
     assert lab.strays(table) == set()
 
 
+@pytest.mark.main
 def test_an_unknown_commit_removes_nothing_and_the_next_run_goes_on(lab: Lab) -> None:
     table = lab.messy(files=8, days=1)
     before = lab.rows(table)
@@ -144,6 +146,7 @@ def test_conflicts_are_retried_sixteen_times_and_then_lost(lab: Lab, monkeypatch
     assert waits[3] > waits[0]
 
 
+@pytest.mark.main
 def test_one_run_per_table_and_job(lab: Lab) -> None:
     table = lab.messy(files=8, days=1)
     lab.lw.journal.start(
@@ -164,6 +167,7 @@ def test_one_run_per_table_and_job(lab: Lab) -> None:
     assert lab.lw.run("rewrite-manifests", table).state is RunState.NOTHING_TO_DO, "another job may run"
 
 
+@pytest.mark.main
 @pytest.mark.parametrize("taker", [Owner("elsewhere", 1, 1.0), None])
 def test_a_run_that_was_taken_over_stops_before_its_commit(lab: Lab, taker: Owner | None) -> None:
     """By another process, or by this very one: a new driver has a new token."""
@@ -186,6 +190,7 @@ def test_a_run_that_was_taken_over_stops_before_its_commit(lab: Lab, taker: Owne
     assert len(lab.snapshots(table)) == count
 
 
+@pytest.mark.main
 def test_a_journal_that_fails_after_the_commit_never_costs_a_committed_file(lab: Lab) -> None:
     """The worst moment for the database to go away: the snapshot is there, and nobody could write it down."""
     table = lab.messy(files=8, days=1)

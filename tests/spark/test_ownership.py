@@ -66,6 +66,7 @@ def test_a_paimon_table_that_shows_itself_as_iceberg_is_left_to_paimon(
     assert mirror.paimon.rows(mirror.table) == rows
 
 
+@pytest.mark.main
 @pytest.mark.parametrize("mark", ["_delta_log/00000000000000000000.json", ".hoodie/hoodie.properties"])
 def test_a_folder_of_delta_lake_or_hudi_is_left_to_it(mirror: Mirror, mark: str) -> None:
     """By way of Paimon's catalog too, which otherwise may look after the table."""
@@ -122,6 +123,7 @@ def test_what_a_paimon_table_publishes_for_iceberg_does_not_stop_its_upkeep(
         assert paimon.rows(table) == rows
 
 
+@pytest.mark.main
 def test_two_tables_whose_names_only_differ_in_their_dots_share_nothing(
     spark: SparkSession, tmp_path: Path
 ) -> None:

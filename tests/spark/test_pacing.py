@@ -83,6 +83,7 @@ def test_rows_that_go_from_task_to_task_keep_to_the_budget_too(lab: Lab, wide: s
     assert lab.strays(wide) == set()
 
 
+@pytest.mark.main
 def test_a_scheduled_run_waits_for_its_window_and_a_manual_one_does_not(lab: Lab) -> None:
     table = lab.messy(files=8, days=1)
     always = {"pause_compaction": ["00:00-24:00"]}

@@ -46,6 +46,7 @@ def begun(lab: PaimonLab, table: str, *paths: str) -> str:
     return lab.lw.holds.stage_begin(table, "ana", paths=paths).id
 
 
+@pytest.mark.main
 def test_files_anywhere_become_part_of_the_table_and_stay(paimon: PaimonLab, tmp_path: Path) -> None:
     table = paimon.create(**{"compaction.min.file-num": "2"})
     paimon.append(table, 2, days=1)
@@ -79,6 +80,7 @@ def test_files_anywhere_become_part_of_the_table_and_stay(paimon: PaimonLab, tmp
     assert paimon.rows(table) == everything and paimon.lw.fsck(table).healthy
 
 
+@pytest.mark.main
 def test_once_is_enough(paimon: PaimonLab, tmp_path: Path) -> None:
     table = paimon.create(**{"compaction.min.file-num": "2"})
     first, second = staged(tmp_path / "in/a.parquet"), staged(tmp_path / "in/b.parquet", 800)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import Any
 
 import pytest
 
 from lakewarden.model.run import RunState
+from tests.support.nightly import nightly_except
 from tests.support.paimon import PaimonLab, files_below
 from tests.support.paimon_races import age
 
@@ -41,15 +41,13 @@ PRODUCERS = {
     "none": (True, {}),
     "none, append": (False, {"compaction.min.file-num": "2"}),
 }
-EVERY = os.environ.get("LAKEWARDEN_CRASH") == "every"
-CHOSEN = [
+ALWAYS = [
     ("at most so many", "input"),
     ("at most so many", "none"),
     ("at least so many", "lookup"),
     ("all of them", "none, append"),
 ]
-if EVERY:
-    CHOSEN = [(term, producer) for term in TERMS for producer in PRODUCERS]
+EVERY = [(term, producer) for term in TERMS for producer in PRODUCERS]
 
 
 def made(lab: PaimonLab, producer: str, term: str) -> str:
@@ -85,7 +83,7 @@ def told(lab: PaimonLab, loaded: Any, start: int) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(("term", "producer"), CHOSEN)
+@pytest.mark.parametrize(("term", "producer"), nightly_except(ALWAYS.__contains__, EVERY))
 def test_the_same_go_as_by_paimons_own_expiry(paimon: PaimonLab, term: str, producer: str) -> None:
     table = made(paimon, producer, term)
     rows = paimon.rows(table)

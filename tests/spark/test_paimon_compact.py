@@ -112,6 +112,7 @@ def test_nan_is_found_after_its_file_was_rewritten(paimon: PaimonLab, digest: st
     assert paimon.types.larger(paimon.load(table), 1e9) == before
 
 
+@pytest.mark.main
 def test_columns_that_came_went_and_changed(paimon: PaimonLab) -> None:
     table = paimon.typed("plain")
     paimon.write(table, 2, days=1)
@@ -241,6 +242,7 @@ def test_what_cannot_be_asked_is_said(paimon: PaimonLab, policy: dict[str, str])
 # --- deletion vectors ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.main
 @pytest.mark.parametrize("wide", ["false", "true"])
 def test_deletion_vectors_are_applied_by_compact_deletes(paimon: PaimonLab, wide: str) -> None:
     options = {"deletion-vectors.enabled": "true", "deletion-vectors.bitmap64": wide}
@@ -290,6 +292,7 @@ def test_vectors_that_are_switched_off_are_left_where_they_are(paimon: PaimonLab
     assert paimon.texts(table) == before
 
 
+@pytest.mark.main
 def test_a_delete_that_comes_meanwhile_is_not_lost(paimon: PaimonLab) -> None:
     table = paimon.typed("plain", **{"deletion-vectors.enabled": "true"})
     paimon.write(table, 6, days=1)

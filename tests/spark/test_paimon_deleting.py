@@ -77,6 +77,7 @@ def test_every_file_of_a_busy_table_is_known(paimon: PaimonLab, keyed: bool, opt
     assert set(told) == {"named by the table's metadata"}, told
 
 
+@pytest.mark.main
 def test_orphans_are_those_that_paimon_finds(paimon: PaimonLab) -> None:
     table = paimon.busy()
     folder = paimon.folder(table)
@@ -156,6 +157,7 @@ def test_what_only_a_tag_needed_goes_when_its_time_is_over(paimon: PaimonLab) ->
     assert paimon.lw.plan("sweep", table).empty
 
 
+@pytest.mark.main
 def test_a_consumer_is_a_floor(paimon: PaimonLab) -> None:
     table = paimon.busy()
     paimon.maker.consumer(paimon.load(table), "etl", 5)
@@ -166,6 +168,7 @@ def test_a_consumer_is_a_floor(paimon: PaimonLab) -> None:
     assert any("consumer etl" in each.reason for each in plan.skipped)
 
 
+@pytest.mark.main
 def test_a_pin_is_a_floor_and_its_reader_reads_every_row(paimon: PaimonLab) -> None:
     table = paimon.busy()
     rows = paimon.rows(table, snapshot=6)
@@ -230,6 +233,7 @@ def test_a_manifest_that_is_missing_stops_everything_and_is_named(
     assert paimon.on_disk(table) == before
 
 
+@pytest.mark.main
 def test_a_rollback_is_not_an_expiry(paimon: PaimonLab) -> None:
     """Ids are used again: what was planned for snapshot 9 must not happen to another 9."""
     table = paimon.busy()
@@ -256,6 +260,7 @@ def test_a_table_made_anew_is_another_one(paimon: PaimonLab) -> None:
     assert paimon.on_disk(table) == before
 
 
+@pytest.mark.main
 def test_an_expiry_beside_a_sweep_loses_nothing(paimon: PaimonLab) -> None:
     options = {"snapshot.num-retained.max": "1", "snapshot.num-retained.min": "1"}
     table = paimon.busy(**options)

@@ -221,6 +221,7 @@ def test_what_is_not_parquet_is_not_opened(paimon: PaimonLab) -> None:
 # ------------------------------------------------------------ metadata
 
 
+@pytest.mark.main
 def test_lists_and_manifests(paimon: PaimonLab) -> None:
     table = paimon.create()
     paimon.append(table, 4)

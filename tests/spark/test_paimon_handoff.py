@@ -70,6 +70,7 @@ def eventful(lab: PaimonLab, kind: str) -> str:
     return table
 
 
+@pytest.mark.main
 @pytest.mark.parametrize("kind", ["plain", "flat"])
 def test_every_snapshot_reads_the_same_when_the_live_files_are_gone(lab: PaimonLab, kind: str) -> None:
     table = eventful(lab, kind)
@@ -176,6 +177,7 @@ def test_a_gap_is_a_gap_and_both_sides_of_it_are_found(lab: PaimonLab) -> None:
     assert not done(lab, "purge", table)["files_held"]
 
 
+@pytest.mark.main
 def test_a_cold_table_is_read_only_and_nothing_leaves_it(lab: PaimonLab) -> None:
     few = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1", "tag.num-retained-max": "1"}
     table = lab.create(**few)

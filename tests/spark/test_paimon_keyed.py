@@ -119,6 +119,7 @@ def before_the_first_commit(do: Callable[[], None]) -> Iterator[None]:
         yield
 
 
+@pytest.mark.main
 def test_what_a_writer_commits_meanwhile_stays(paimon: PaimonLab) -> None:
     table, rows = unmerged(paimon)
     with before_the_first_commit(lambda: paimon.append(table, 1, rows=5, start=900)):
@@ -220,6 +221,7 @@ def test_a_whole_pass_over_such_a_table(paimon: PaimonLab) -> None:
     assert paimon.rows(table) == rows
 
 
+@pytest.mark.main
 def test_a_merge_that_adds_rows_is_not_committed(paimon: PaimonLab) -> None:
     """Nothing else is known of it beforehand: that is why its proof is called a count."""
     table, rows = unmerged(paimon)

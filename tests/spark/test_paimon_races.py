@@ -1,12 +1,11 @@
 """Others append, delete, drop, compact, expire, tag and roll back at the worst moment of each of our jobs: how ours ends, and that nothing is lost.
 
-What is in the table afterwards is told by Paimon's own reader, and compared with a copy that the others alone changed. `make test`
-takes some of the cells, `make crash` all of them.
+What is in the table afterwards is told by Paimon's own reader, and compared with a copy that the others alone changed. Some of
+the cells run every time, all of them by `make crash`.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +25,7 @@ from lakewarden.tables.paimon import manifests, partitions, rewrite
 from lakewarden.tables.paimon import primary_key as keyed
 from lakewarden.tables.paimon.format import Paimon
 from lakewarden.tables.paimon.manifest_reader import PaimonReader
+from tests.support.nightly import nightly_except
 from tests.support.paimon import PaimonLab, paimon_lab
 from tests.support.paimon_races import (
     ANY,
@@ -45,7 +45,6 @@ from tests.support.paimon_races import (
 )
 from tests.support.witness import later
 
-EVERY = os.environ.get("LAKEWARDEN_CRASH") == "every"
 DOCS = Path(__file__).parents[2] / "docs" / "paimon.md"
 ALL = tuple(KINDS)
 DONE = "done"
@@ -79,6 +78,7 @@ def table_of_outcomes() -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+@pytest.mark.main
 def test_the_documentation_tells_the_same() -> None:
     assert table_of_outcomes() in DOCS.read_text("utf-8"), table_of_outcomes()
 
@@ -91,11 +91,9 @@ def cells() -> Iterator[tuple[str, str, str]]:
                     yield job, other, kind
 
 
-def chosen() -> list[tuple[str, str, str]]:
-    """Every cell, or one of each that does not simply stand, and of the rest every so many."""
+def always() -> list[tuple[str, str, str]]:
+    """One cell of each that does not simply stand, and of the rest every so many; the others are nightly."""
     every = list(cells())
-    if EVERY:
-        return every
     notable: dict[tuple[str, str], tuple[str, str, str]] = {}
     for job, other, kind in every:
         if other in OUTCOMES[job]:
@@ -110,7 +108,7 @@ def originals(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
         yield Originals(lab)
 
 
-@pytest.mark.parametrize(("job", "other", "kind"), chosen())
+@pytest.mark.parametrize(("job", "other", "kind"), nightly_except(always().__contains__, cells()))
 def test_whoever_comes_in_between(originals: Originals, job: str, other: str, kind: str) -> None:
     lab, told = originals.lab, originals.told(kind, other, expired=job == "purge")
     expected = left_by(originals, kind, other) if job == "expire-partitions" else told.rows
@@ -151,7 +149,7 @@ COMMITS: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize("job", COMMITS if EVERY else ["compact", "rewrite-manifests"])
+@pytest.mark.parametrize("job", nightly_except(["compact", "rewrite-manifests"].__contains__, COMMITS))
 def test_a_commit_that_others_expire_at_once_has_happened(originals: Originals, job: str) -> None:
     """No snapshot tells of it when we look: that it is unknown would be wrong, and that it is lost a catastrophe."""
     module, kind = COMMITS[job]
@@ -250,9 +248,11 @@ def at(moment: str, times: int, do: Callable[[], None]) -> Iterator[None]:
     assert left[0] < times, "the moment never came"
 
 
-@pytest.mark.parametrize("times", [1, 99] if EVERY else [1])
-@pytest.mark.parametrize("keyed", [False, True] if EVERY else [True], ids=lambda keyed: f"keyed={keyed}")
-@pytest.mark.parametrize("moment", MOMENTS if EVERY else list(MOMENTS)[1::2])
+@pytest.mark.parametrize("times", nightly_except(lambda times: times == 1, [1, 99]))
+@pytest.mark.parametrize(
+    "keyed", nightly_except(lambda keyed: keyed, [False, True]), ids=lambda keyed: f"keyed={keyed}"
+)
+@pytest.mark.parametrize("moment", nightly_except(list(MOMENTS)[1::2].__contains__, MOMENTS))
 def test_a_writer_that_leaves_one_snapshot_beside_a_sweep(
     paimon: PaimonLab, moment: str, keyed: bool, times: int
 ) -> None:

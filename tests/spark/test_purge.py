@@ -87,6 +87,7 @@ def counters(run: Run) -> dict[str, Any]:
 # ------------------------------------------------------------ the way it goes
 
 
+@pytest.mark.main
 def test_what_is_trashed_goes_after_its_grace_and_nothing_else(lab: Lab) -> None:
     table = expired(lab)
     rows, before = lab.rows(table), lab.on_disk()
@@ -110,6 +111,7 @@ def test_what_is_trashed_goes_after_its_grace_and_nothing_else(lab: Lab) -> None
     assert trashed(lab, table) == []
 
 
+@pytest.mark.main
 def test_every_deletion_has_one_receipt_and_the_journal_has_the_proof(lab: Lab) -> None:
     table = expired(lab)
     marked = trashed(lab, table)
@@ -151,6 +153,7 @@ def test_folders_left_empty_are_removed_but_not_the_tables_own(lab: Lab) -> None
 # ------------------------------------------------------------ what stays
 
 
+@pytest.mark.main
 def test_a_restored_file_stays_for_good(lab: Lab) -> None:
     table = expired(lab)
     kept, *others = trashed(lab, table, "data")
@@ -162,6 +165,7 @@ def test_a_restored_file_stays_for_good(lab: Lab) -> None:
     assert there([kept]) == [True]
 
 
+@pytest.mark.main
 def test_a_file_that_another_table_names_again_is_kept(lab: Lab) -> None:
     table = expired(lab)
     again, *others = trashed(lab, table, "data")
@@ -194,6 +198,7 @@ def add_file(lab: Lab, table: str, path: str) -> None:
     loaded.newAppend().appendFile(file).commit()
 
 
+@pytest.mark.main
 def test_a_file_that_changed_since_is_kept(lab: Lab) -> None:
     table = expired(lab)
     longer, rewritten, *others = trashed(lab, table, "data")
@@ -265,6 +270,7 @@ def test_a_failing_delete_stays_trashed_and_is_tried_again(lab: Lab, monkeypatch
     assert there([stuck]) == [False]
 
 
+@pytest.mark.main
 def test_what_a_dead_run_was_deleting_is_proven_again(lab: Lab) -> None:
     table = expired(lab)
     gone, again, *_ = trashed(lab, table, "data")
@@ -297,6 +303,7 @@ def test_what_a_dead_run_was_deleting_is_proven_again(lab: Lab) -> None:
     assert dead.state is RunState.PARTIAL and "1 file had been erased" in dead.reason
 
 
+@pytest.mark.main
 def test_a_file_named_again_between_two_batches_is_kept(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     table = expired(lab)
     other = f"{lab.catalog}.db.other"
@@ -432,6 +439,7 @@ def test_a_table_that_was_made_anew_under_the_same_name(lab: Lab) -> None:
     assert purge(lab, table).state is RunState.NOTHING_TO_DO
 
 
+@pytest.mark.main
 def test_another_table_that_cannot_be_read(lab: Lab) -> None:
     table = expired(lab)
     other = f"{lab.catalog}.db.broken"
@@ -442,6 +450,7 @@ def test_another_table_that_cannot_be_read(lab: Lab) -> None:
     refused(lab, table, other, "cannot be read")
 
 
+@pytest.mark.main
 def test_a_live_manifest_that_is_gone_stops_expire_sweep_and_purge(lab: Lab) -> None:
     """Also where what it named was read before, and so is remembered."""
     table = expired(lab)
@@ -461,6 +470,7 @@ def test_a_live_manifest_that_is_gone_stops_expire_sweep_and_purge(lab: Lab) -> 
     assert purge(lab, table).state is RunState.DONE
 
 
+@pytest.mark.main
 def test_a_grace_of_zero_that_nobody_asked_for_by_name(lab: Lab) -> None:
     table = expired(lab)
     before = lab.on_disk()
@@ -472,6 +482,7 @@ def test_a_grace_of_zero_that_nobody_asked_for_by_name(lab: Lab) -> None:
         assert careless.run("purge", table).state is RunState.DONE
 
 
+@pytest.mark.main
 def test_hand_off_goes_first(lab: Lab) -> None:
     table = expired(lab)
     before = lab.on_disk()

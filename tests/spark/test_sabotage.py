@@ -58,6 +58,7 @@ def steps(lab: Lab, run_id: str, name: str) -> list[Any]:
     return [step.detail for step in found if step.name == name]
 
 
+@pytest.mark.main
 @pytest.mark.parametrize("policy", [{}, {"rewrite_sort_columns": "s,id"}], ids=["in order", "clustered"])
 def test_wrong_rows_are_never_committed_and_stay_as_evidence(lab: Lab, policy: dict[str, str]) -> None:
     table = lab.messy(files=3, days=2)

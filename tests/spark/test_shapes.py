@@ -546,6 +546,7 @@ ALL_JOBS = [
 ]
 
 
+@pytest.mark.main
 @pytest.mark.parametrize("policy", ALL_JOBS, ids=["binpack", "sort", "zorder", "iceberg"])
 def test_lineage_of_rows_outlives_every_rewrite(lab: Lab, policy: dict[str, str]) -> None:
     """In a table that was upgraded, older files state no row ids until Iceberg assigns them; moved rows keep theirs."""
@@ -582,6 +583,7 @@ def test_a_table_upgraded_to_v3_and_not_written_since(lab: Lab) -> None:
 # --- branches -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.main
 def test_a_branch_with_rows_of_its_own(lab: Lab) -> None:
     table = lab.create("id bigint, s string", "", **SCATTERED)
     lab.sql(f"insert into {table} select id, 'main' from range(0, 20, 1, 2)")

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 import lakewarden
 from lakewarden.lineage.validate import Requirements, validate
 from lakewarden.policy.keys import key
 from tests.support.lab import Lab
+
+pytestmark = pytest.mark.main
 
 ASKED = Requirements(key("lineage_required_keys").default, frozenset({"append", "merge"}))
 SAID = {"writer_id": "ingest", "commit_hash": "ab12cd", "invocation_id": "run-7"}

@@ -140,6 +140,7 @@ def test_a_candidate_with_the_name_of_a_live_file_elsewhere(lab: Lab, tmp_path: 
     assert any(each.endswith(live) for each in copies) and all(each.startswith(str(new)) for each in copies)
 
 
+@pytest.mark.main
 def test_a_trashed_file_that_is_named_again_through_a_link(lab: Lab, tmp_path: Path) -> None:
     table = lab.messy(files=2, days=1)
     real, link = home(lab, table), tmp_path / "link"

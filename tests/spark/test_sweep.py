@@ -44,6 +44,7 @@ def trashed(lab: Lab, table: str, **policy: Any) -> set[str]:
     return {normal(each.path) for each in lab.lw.plan("sweep", table, {**ANY, **policy}).trash}
 
 
+@pytest.mark.main
 def test_a_hundred_files_mixed(lab: Lab) -> None:
     """Acceptance: only unreachable, old and inactive files are in the trash; orphans, young and active are told apart."""
     table = lab.messy(files=10, days=2)
@@ -87,6 +88,7 @@ def test_a_restored_file_is_left_alone_by_every_later_sweep(lab: Lab) -> None:
     assert Path(orphan).exists()
 
 
+@pytest.mark.main
 def test_everything_the_table_needs_is_known(lab: Lab) -> None:
     """amoro#1959, amoro#877: statistics and manifests of idle tables. Every kind of file there is, all of it old."""
     table = lab.create(**{"write.delete.mode": "merge-on-read", "format-version": "2"})
@@ -111,6 +113,7 @@ def test_deletion_vectors_are_known(lab: Lab) -> None:
     assert trashed(lab, table) == set()
 
 
+@pytest.mark.main
 def test_references_are_read_after_the_listing(lab: Lab) -> None:
     """paimon#3074: a file committed between the two is named by what is read later."""
     table = lab.messy(files=4, days=1)
@@ -128,6 +131,7 @@ def test_a_worker_that_loaded_the_table_long_ago_sees_it_as_it_is(lab: Lab) -> N
     assert trashed(lab, table) == set()
 
 
+@pytest.mark.main
 def test_an_expiry_that_races_the_sweep(lab: Lab) -> None:
     """paimon#7710: what another tool expires while we look is not taken for a reason to trash what is left."""
     table = lab.messy(files=6, days=1)
@@ -159,6 +163,7 @@ def test_a_file_of_the_future_is_refused(lab: Lab) -> None:
         lab.lw.plan("sweep", table, ANY)
 
 
+@pytest.mark.main
 def test_an_empty_listing_is_refused(lab: Lab) -> None:
     table = lab.messy(files=2, days=1)
     with (
@@ -179,6 +184,7 @@ def test_a_listing_that_lacks_what_metadata_names_is_refused(lab: Lab) -> None:
     assert lab.lw.runs(table)[0].state is RunState.REFUSED
 
 
+@pytest.mark.main
 def test_the_circuit_breaker(lab: Lab) -> None:
     table = lab.messy(files=4, days=1)
     for number in range(40):
@@ -189,6 +195,7 @@ def test_the_circuit_breaker(lab: Lab) -> None:
     assert len(trashed(lab, table)) == 40
 
 
+@pytest.mark.main
 def test_an_unreadable_manifest_is_refused_and_named(lab: Lab) -> None:
     table = lab.messy(files=4, days=1)
     manifest = Path(normal(lab.sql(f"select path from {table}.manifests")[0].path))
@@ -271,6 +278,7 @@ def test_an_open_run_of_ours_may_still_be_writing(lab: Lab) -> None:
         assert trashed(lab, table) == set()
 
 
+@pytest.mark.main
 def test_gc_enabled_false_is_refused(lab: Lab) -> None:
     table = lab.messy(files=2, days=1, **{"gc.enabled": "false"})
     with pytest.raises(Refused, match=r"gc\.enabled"):
@@ -289,6 +297,7 @@ def refused(lab: Lab, table: str, match: str) -> None:
     assert lab.on_disk() == before
 
 
+@pytest.mark.main
 def test_two_tables_of_one_location(lab: Lab) -> None:
     """iceberg#17213, amoro#4292"""
     table = lab.messy(files=2, days=1)

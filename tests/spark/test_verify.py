@@ -326,6 +326,7 @@ def test_both_sides_equal_but_not_what_was_stored(lab: Lab) -> None:
 # ------------------------------------------------------------ cannot tell
 
 
+@pytest.mark.main
 def test_a_missing_input_is_named_and_the_outputs_are_still_checked(lab: Lab) -> None:
     table = lab.messy(files=3, days=1)
     victim = lab.data_files(table)[2]

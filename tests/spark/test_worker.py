@@ -47,6 +47,7 @@ def lab(spark: SparkSession, tmp_path: Path) -> Iterator[Lab]:
         yield Lab(alone, catalog, tmp_path / "warehouse", lw)
 
 
+@pytest.mark.main
 def test_a_pass_on_schedule_then_one_on_request(lab: Lab) -> None:
     table = lab.messy(files=6, days=2)
     rows = lab.rows(table)
@@ -173,6 +174,7 @@ def held_up(lab: Lab) -> tuple[threading.Event, threading.Event, Any]:
     return begun, go_on, patch.object(ArrowEngine, "write", write)
 
 
+@pytest.mark.main
 def test_a_drain_finishes_what_runs_and_starts_nothing(lab: Lab) -> None:
     table = lab.messy(files=4, days=1)
     begun, go_on, slow = held_up(lab)
@@ -209,6 +211,7 @@ def test_an_abort_stops_a_run_cleanly_and_the_next_worker_goes_on(lab: Lab) -> N
     assert slot(lab.lw, table).failures == 0  # type: ignore[union-attr]
 
 
+@pytest.mark.main
 def test_an_operator_cancels_a_run_from_another_process(lab: Lab) -> None:
     """The run is by hand here: a cancel reaches those too."""
     table = lab.messy(files=4, days=1)
@@ -232,6 +235,7 @@ def test_an_operator_cancels_a_run_from_another_process(lab: Lab) -> None:
         lab.lw.schedule.cancel(run.id, "ana")
 
 
+@pytest.mark.main
 def test_a_stale_leader_cannot_commit(lab: Lab) -> None:
     """It stood still right before its commit; another leads since."""
     from datetime import timedelta
@@ -268,6 +272,7 @@ def test_a_stale_leader_cannot_commit(lab: Lab) -> None:
     assert lab.strays(table) == set()
 
 
+@pytest.mark.main
 def test_the_fence_is_asked_again_right_before_the_commit(lab: Lab) -> None:
     from datetime import timedelta
 

@@ -72,6 +72,7 @@ def set_properties(lab: Lab, table: str, **properties: str) -> None:
     lab.sql(f"alter table {table} set tblproperties ({told})")
 
 
+@pytest.mark.main
 def test_properties_neither_delete_sooner_nor_more(lab: Lab) -> None:
     """Every property of the attack is ignored, and said to be."""
     table = lab.messy(files=4, days=1, **EAGER)
@@ -320,6 +321,7 @@ def test_a_table_that_is_dropped_and_created_again_is_swept(lab: Lab) -> None:
         shutil.rmtree(lab.warehouse / "db/events")
 
 
+@pytest.mark.main
 def test_a_location_that_changed_is_not_swept_until_the_operator_says_so(lab: Lab, tmp_path: Path) -> None:
     place = victim(lab, tmp_path)
     before = files_in(place)
