@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from lakewarden.model.run import Job
-
 from tests.support import purity
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "lakewarden"
 

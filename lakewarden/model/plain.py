@@ -33,12 +33,13 @@ class Plain:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form. Keys may be added, never renamed."""
-        return pick(self, keys_of(type(self)))
+        kind: Any = type(self)
+        return pick(self, keys_of(kind))
 
 
 def to_plain(value: Any) -> Any:
     """The value as JSON has it: times as ISO text, enums by value, dataclasses by their keys."""
-    kind = type(value)
+    kind: Any = type(value)
     return value if kind in _UNCHANGED else _writer(kind)(value)
 
 

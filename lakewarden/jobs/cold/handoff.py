@@ -47,47 +47,15 @@ def prepare(
     if not policy.bool("handoff_enabled"):
         return Prepared(plan(view, policy, now), view, policy)
     expire.check(view, now)
-    expiring = expire.plan(
+    wanted = expire.plan(
         view, policy, gather(view, grounds.state, now, policy.hours("snapshot_restart_hours")), now
     )
-<<<<<<< HEAD
-    ids = (*expire.snapshots_to_drop(expiring), *_kept_by_tags(expiring, view))
-||||||| 4fd9909
-    ids = (*expire.snapshots_to_drop(wanted), *_kept_by_tags(wanted, view))
-=======
->>>>>>> p-arch
     tier = format_.cold_tier()
     home = tier.find(view, policy.text("handoff_catalog"))
-<<<<<<< HEAD
-    there = home.snapshots if home else frozenset()
-    left = tuple(each for each in ids if each not in there)
-    done = Reason(ReasonKind.SETTLED, "handed off already")
-    skipped = count_skipped(
-        [("snapshot", 1, 0, done) for each in ids if each in there]
-        + [each.row() for each in expiring.skipped if each.what == "snapshot"]
-    )
-    if not left:
-        why = f"all {len(ids):,} snapshots that may expire are handed off" if ids else "no snapshot expires"
-        return Prepared(replace(empty, reason=why, skipped=skipped), view, policy)
-    files = tier.closure(view, left)
-||||||| 4fd9909
-    there = home.snapshots if home else frozenset()
-    left = tuple(each for each in ids if each not in there)
-    done = Reason(ReasonKind.SETTLED, "handed off already")
-    skipped = count_skipped(
-        [("snapshot", 1, 0, done) for each in ids if each in there]
-        + [each.row() for each in wanted.skipped if each.what == "snapshot"]
-    )
-    if not left:
-        why = f"all {len(ids):,} snapshots that may expire are handed off" if ids else "no snapshot expires"
-        return Prepared(replace(empty, reason=why, skipped=skipped), view, policy)
-    files = tier.closure(view, left)
-=======
     expiring = Expiring(_leaving(wanted, view), home.snapshots if home else frozenset(), wanted)
     if not expiring.left:
         return Prepared(plan(view, policy, now, expiring), view, policy)
     files = tier.closure(view, expiring.left)
->>>>>>> p-arch
     have = {path for step in tier.order(files) for path in present(grounds.state, tier, view, home, step)}
     new = without(files, have)
     tier.check(view, new)
@@ -140,27 +108,9 @@ def plan(
         policy.text("handoff_catalog"),
         len(sizes),
         sum(sizes),
-<<<<<<< HEAD
-        files.num_rows - new.num_rows,
-        expiring.reason,
-        hand_off_cost(sizes, None, policy.maybe_text("handoff_storage_class"), grounds.prices),
-    )
-    reason = f"{len(left):,} snapshots expire next: {new.num_rows:,} of the files they need have no copy yet"
-    return Prepared(
-        replace(empty, actions=(action,), reason=reason, skipped=skipped), view, policy, more=files
-||||||| 4fd9909
-        files.num_rows - new.num_rows,
-        wanted.reason,
-        hand_off_cost(sizes, None, policy.maybe_text("handoff_storage_class"), grounds.prices),
-    )
-    reason = f"{len(left):,} snapshots expire next: {new.num_rows:,} of the files they need have no copy yet"
-    return Prepared(
-        replace(empty, actions=(action,), reason=reason, skipped=skipped), view, policy, more=files
-=======
         files - len(sizes),
         expiring.wanted.reason,
         hand_off_cost(sizes, None, policy.maybe_text("handoff_storage_class"), prices),
->>>>>>> p-arch
     )
     reason = f"{len(left):,} snapshots expire next: {len(sizes):,} of the files they need have no copy yet"
     return replace(empty, actions=(action,), reason=reason, skipped=skipped)
