@@ -80,7 +80,7 @@ def test_an_empty_list_of_a_table_that_nobody_knows_says_so(
     lake: Lakewarden, shell: Shell, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
     assert main([command, "lake.db.evnets"]) == 0
-    assert "nobody has read a table lake.db.evnets yet" in capsys.readouterr().err
+    assert "table lake.db.evnets is not known here" in capsys.readouterr().err
     assert main([command, "lake.db.evnets", "--json"]) == 0
     assert not capsys.readouterr().err
     seen(lake)
@@ -161,7 +161,7 @@ def test_a_request_for_a_table_that_nobody_knows_says_so_and_leaves_no_ghost(
     lake: Lakewarden, shell: Shell, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["maintain", "lake.db.evnets", "--no-wait"]) == 0
-    assert "nobody has read a table lake.db.evnets" in capsys.readouterr().err
+    assert "table lake.db.evnets is not known here" in capsys.readouterr().err
     seen(lake, Standing("lake.db.evnets", PASS, NOW, NOW, "failed", "no such table", 1))
     page = fleet(lake, Wish(), Outlooks(lake).at(clock.now()), clock.now())
     assert page.not_looked_at == (NAME,)

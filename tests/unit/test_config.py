@@ -278,7 +278,7 @@ def test_what_is_wrong_is_named_with_its_place(text: str, key: str, words: str, 
         ("LAKEWARDEN_CATALOGS__LAKE__A__B", "x", "not a JSON object"),
         ("LAKEWARDEN_ENGINE__TASK_MEMORY_MB", "lots", "found 'lots'"),
         ("LAKEWARDEN_POLICY__TABLES", "[]", "[[policy.tables]]"),
-        ("LAKEWARDEN_POLICY__A__B", "x", "deeper"),
+        ("LAKEWARDEN_POLICY__A__B", "x", "nested that deep"),
     ],
 )
 def test_a_wrong_variable_is_named(variable: str, value: str, words: str) -> None:
@@ -470,10 +470,10 @@ def test_budgets_from_the_environment(tmp_path: Path) -> None:
         (
             "backoff_above = 1",
             "backoff_url",
-            "backoff_above is set; it takes backoff_url, backoff_query, backoff_above",
+            "backoff_above is; set backoff_url, backoff_query, backoff_above together",
         ),
-        ("backoff_url = 'http://p'", "backoff_query", "backoff_url is set"),
-        ("backoff_url = 'http://p'\nbackoff_query = 'up'", "backoff_above", "backoff_url is set"),
+        ("backoff_url = 'http://p'", "backoff_query", "backoff_url is; set"),
+        ("backoff_url = 'http://p'\nbackoff_query = 'up'", "backoff_above", "backoff_url is; set"),
         (
             "backoff_poll_seconds = 0",
             "backoff_poll_seconds",

@@ -398,9 +398,9 @@ def test_a_proven_one_on_the_screen() -> None:
         "7, committed 2024-03-15 12:00:00 UTC",
         "replace",
         "by lakewarden",
-        "2 files, 2.1 MB, 10 rows, 4 deleted rows left out",
+        "2 files, 2.1 MB, 10 rows, without 4 deleted rows",
         "1 file, 1.0 MB, 10 rows\n",
-        f"{ROWS} on both sides; the one stored by the commit agrees",
+        f"{ROWS} on both sides; the digest stored by the commit agrees",
         "1.5 s",
     ):
         assert words in re.sub(r" +\n", "\n", out), words
@@ -412,7 +412,10 @@ def test_others_on_the_screen_say_what_to_do() -> None:
     assert "stop expiry" in out
     out = shown(VerifyReport(verification(Evidence(trouble=GONE), **{"lineage.proof": "pages"})))
     assert (
-        "cannot-tell" in out and "not read" in out and "not computed" in out and "proven by pages then" in out
+        "cannot-tell" in out
+        and "not read" in out
+        and "not computed" in out
+        and "the run proved it by pages" in out
     )
 
 
