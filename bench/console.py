@@ -35,9 +35,9 @@ from lakewarden.health.table_details import (
     HoldLine,
     PartitionLine,
     PolicyLine,
-    Portrait,
     RefLine,
     SnapshotLine,
+    TableDetails,
 )
 from lakewarden.model.run import Job
 from lakewarden.policy.keys import KEYS
@@ -155,7 +155,7 @@ def fill(warden: Lakewarden, tables: int) -> None:
         (schema.requests, _requests(tables)),
         (schema.runs, _runs(tables)),
         (schema.run_steps, _steps(tables)),
-        (schema.verdicts, _verdicts(tables)),
+        (schema.trash_batches, _batches(tables)),
         (schema.trashed, _trashed(tables)),
         (schema.pins, _pins(tables)),
         (schema.archived_snapshots, _archive(tables)),
@@ -203,7 +203,7 @@ def _health(tables: int) -> Iterator[dict[str, Any]]:
         }  # fmt: skip
 
 
-def _portrait(number: int) -> Portrait:
+def _portrait(number: int) -> TableDetails:
     """Table details as the collector builds them: a day of commits, some with input snapshots."""
     now = clock.now()
     before = f"{_name(number - 1)}@{1000 * (number - 1)}" if number % 10 else ""
@@ -218,7 +218,7 @@ def _portrait(number: int) -> Portrait:
     )  # fmt: skip
     tag = HoldLine("tag", "month-end", "", "", snapshots[-1].id, snapshots[-1].at, None, 10**8)
     pin = HoldLine("pin", f"pin-{number}", "report", "month end", number, now, None, 10**7)
-    return Portrait(
+    return TableDetails(
         "iceberg", 2, f"s3://lake/{_name(number)}", f"s3://lake/{_name(number)}/metadata/{number}.json", snapshots[0].id, 0,
         partition_by=("day(ts)",), columns=tuple(ColumnLine(f"column_{each}", "long") for each in range(40)),
         columns_total=40, snapshots=snapshots, snapshots_total=_SNAPSHOTS, refs=(RefLine("main", "branch", snapshots[0].id),),
@@ -318,11 +318,11 @@ def _steps(tables: int) -> Iterator[dict[str, Any]]:
             }
 
 
-def _verdicts(tables: int) -> Iterator[dict[str, Any]]:
+def _batches(tables: int) -> Iterator[dict[str, Any]]:
     now = clock.now()
     for each in range(tables):
         yield {
-            "id": f"verdict-{each}", "table_name": _name(each), "table_uuid": f"uuid-{each}", "cause": "expire",
+            "id": f"batch-{each}", "table_name": _name(each), "table_uuid": f"uuid-{each}", "cause": "expire",
             "reason": "30 days old", "state": "active", "made_at": now, "trashed_at": now, "detail": {},
         }  # fmt: skip
 
@@ -331,7 +331,7 @@ def _trashed(tables: int) -> Iterator[dict[str, Any]]:
     for each in range(tables):
         for file in range(100):
             yield {
-                "verdict_id": f"verdict-{each}", "path": f"s3://lake/{each}/{file}.parquet", "kind": "data",
+                "batch_id": f"batch-{each}", "path": f"s3://lake/{each}/{file}.parquet", "kind": "data",
                 "size": 10**6, "stamp": None, "state": "trashed" if file % 2 else "erased", "purge_run_id": None,
                 "ended_at": None if file % 2 else clock.now(), "note": "",
             }  # fmt: skip

@@ -16,7 +16,7 @@ from bench.meter import Cost, measure
 from bench.telemetry import CATALOG, Totals
 from lakewarden import Lakewarden, clock
 from lakewarden.lineage.audit import Node, downstream
-from lakewarden.lineage.history import Entry, Source
+from lakewarden.lineage.history import Entry, EntrySource
 from lakewarden.model.table import Snapshot
 from lakewarden.state.schema import archived_snapshots, history_details, history_ranges
 from tests.support.past import Told, below, commit_all
@@ -146,5 +146,5 @@ def tangle(tables: int, count: int) -> list[Entry]:
         inputs = ",".join(f"{name}@{each}" for name, each in sorted(chosen))
         at = datetime(2024, 1, 1, tzinfo=UTC) + timedelta(minutes=place)
         snapshot = Snapshot(id_, None, place, at, "append", {"input.snapshot_ids": inputs})
-        made.append(Entry(table, snapshot, Source.LIVE))
+        made.append(Entry(table, snapshot, EntrySource.LIVE))
     return made

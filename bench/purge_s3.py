@@ -207,7 +207,7 @@ def _kill_and_resume(lab: Lab, where: Site) -> tuple[Turn, int]:
         files = TrashedFiles(warden.state)
 
         def gone() -> int:
-            return len(table.trashed) - sum(each.live.files for each in files.standings(table.name))
+            return len(table.trashed) - sum(each.live.files for each in files.batches(table.name))
 
         try:
             wait_until(

@@ -71,7 +71,7 @@ def _titled(grid: Grid) -> Grid:
 def _goals(checks: Iterable[Check]) -> Grid:
     return Grid(
         ("figure", "found", "goal", ""),
-        tuple((each.name, _figure(each.found, each.unit), _goal(each), _verdict(each)) for each in checks),
+        tuple((each.name, _figure(each.found, each.unit), _goal(each), _result(each)) for each in checks),
     )
 
 
@@ -83,7 +83,7 @@ def _goal(check: Check) -> str:
     return f"at least {least}" if least else f"at most {most}" if most else ""
 
 
-def _verdict(check: Check) -> str:
+def _result(check: Check) -> str:
     if check.least is None and check.most is None:
         return ""
     return "met" if check.met else "missed"

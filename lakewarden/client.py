@@ -28,7 +28,7 @@ from lakewarden.services.connections import Connections
 from lakewarden.services.deps import ServiceDeps
 from lakewarden.services.health import HealthService
 from lakewarden.services.history import HistoryService
-from lakewarden.services.holds import HoldService, checked_name, pinning
+from lakewarden.services.holds import HoldService, checked_name, pin_jobs
 from lakewarden.services.pasts import Pasts
 from lakewarden.services.schedule import ScheduleService
 from lakewarden.services.table_names import TableNames, table_ref
@@ -37,7 +37,7 @@ from lakewarden.services.trigger import current_user, read_trigger
 
 if TYPE_CHECKING:  # Spark, Arrow and the database are imported on first use, so that commands start fast
     from lakewarden.jobs.cancel import Stop
-    from lakewarden.jobs.fsck.findings import Checkup
+    from lakewarden.jobs.fsck.findings import FsckResult
     from lakewarden.jobs.pins import PinHandle
     from lakewarden.jobs.verify.result import Verification
     from lakewarden.lake import Lake
@@ -45,7 +45,7 @@ if TYPE_CHECKING:  # Spark, Arrow and the database are imported on first use, so
     from lakewarden.model.progress import Progress
     from lakewarden.state.database import State
     from lakewarden.state.runs import Journal
-    from lakewarden.state.trash_batches import Restored, TrashedFile, TrashedList
+    from lakewarden.state.trash_batches import RestoreResult, TrashedFile, TrashedList
 
 
 class Lakewarden:
@@ -119,16 +119,16 @@ class Lakewarden:
         """Files marked for deletion: why, and when they may be deleted. Returns the first `limit` files.
         Needs no Spark."""
         from lakewarden.policy.graces import due_at
-        from lakewarden.state.trash_batches import LIVE, TrashedList, VerdictState
+        from lakewarden.state.trash_batches import LIVE, BatchState, TrashedList
 
         ref = self.names.checked(table)
         seen = self._deps.seen.get(ref)
         uuid = seen.uuid if seen else None
         policy = self.connections.resolve(ref, seen.properties if seen else {})
-        standings = self._deps.trashed.standings(str(ref), uuid)
-        known = [each for each in standings if each.verdict.state is not VerdictState.VOID]
-        verdicts = tuple((each, due_at(each.verdict, policy)) for each in known)
-        return TrashedList(verdicts, self._deps.trashed.list(str(ref), LIVE, limit, uuid))
+        batches = self._deps.trashed.batches(str(ref), uuid)
+        known = [each for each in batches if each.batch.state is not BatchState.VOID]
+        dated = tuple((each, due_at(each.batch, policy)) for each in known)
+        return TrashedList(dated, self._deps.trashed.list(str(ref), LIVE, limit, uuid))
 
     def restore(
         self,
@@ -138,7 +138,7 @@ class Lakewarden:
         run: str | None = None,
         everything: bool = False,
         operator: str | None = None,
-    ) -> Restored:
+    ) -> RestoreResult:
         """Restore one trashed file, the files that one run trashed, or all. No run deletes them again. Needs
         no Spark.
 
@@ -188,9 +188,9 @@ class Lakewarden:
         operator: str | None = None,
     ) -> Policy:
         """Change the policy values stored for the table. If one value is wrong, none is changed."""
-        from lakewarden.state.policies import Policies
+        from lakewarden.state.policies import StoredPolicies
 
-        ref, stored = table_ref(table), Policies(self.state)
+        ref, stored = table_ref(table), StoredPolicies(self.state)
         wanted = {} if reset else dict(stored.get(str(ref)))
         for key in unset:
             known_key(key)
@@ -208,15 +208,15 @@ class Lakewarden:
 
     def plan(self, job: str | Job, table: str | TableRef, policy: Mapping[str, object] | None = None) -> Plan:
         """What a job would do to the table now, and what it would skip, with reasons. Changes nothing."""
-        from lakewarden.jobs.deps import Grounds
+        from lakewarden.jobs.deps import JobDeps
         from lakewarden.jobs.runner import prepare
 
         kind, ref = _job(job), table_ref(table)
         format_, view = self.lake.format_for(ref), self.view(ref)
         rate, prices = self.config.budgets.deletes_per_s, self.config.prices
-        grounds = Grounds(self.state, self.lake, rate, prices=prices)
+        deps = JobDeps(self.state, self.lake, rate, prices=prices)
         wanted = self._deps.policy_of(view, policy)
-        return prepare(kind, format_, view, wanted, clock.now(), grounds).plan
+        return prepare(kind, format_, view, wanted, clock.now(), deps).plan
 
     def run(
         self,
@@ -248,7 +248,7 @@ class Lakewarden:
             self.config.engine.task_memory_mb << 20,
             progress,
             self.config.budgets,
-            self.connections.lanes(),
+            self.connections.slots(),
             self.config.lineage.history,
             self.config.prices,
             stop or Stop(),
@@ -298,11 +298,11 @@ class Lakewarden:
         pin:` unpins at the end of the block. `mirror` also creates a tag, for tools that do not know pins.
         See `lw.holds` for all other holds.
         """
-        from lakewarden.jobs.pins import Wish
+        from lakewarden.jobs.pins import PinRequest
 
         name = checked_name(holder, "holder")
-        wish = Wish(table_ref(table), snapshot_id, name, purpose, duration(ttl, "ttl"), mirror)
-        return pinning(self._deps).pin(wish)
+        wish = PinRequest(table_ref(table), snapshot_id, name, purpose, duration(ttl, "ttl"), mirror)
+        return pin_jobs(self._deps).pin(wish)
 
     def verify(
         self, table: str | TableRef, snapshot_id: int, progress: Progress | None = None
@@ -314,15 +314,17 @@ class Lakewarden:
 
         ref, memory = table_ref(table), self.config.engine.task_memory_mb << 20
         verifier = Verifier(
-            self.lake.spark, self.lake.format_for(ref), memory, progress or Silent(), self.connections.lanes()
+            self.lake.spark, self.lake.format_for(ref), memory, progress or Silent(), self.connections.slots()
         )
         return verifier.verify(self.view(ref), snapshot_id)
 
-    def fsck(self, table: str | TableRef, *, deep: bool = False, progress: Progress | None = None) -> Checkup:
+    def fsck(
+        self, table: str | TableRef, *, deep: bool = False, progress: Progress | None = None
+    ) -> FsckResult:
         """Check that all files the table uses exist and are readable. `deep` also decodes its Parquet files.
         Changes nothing."""
-        from lakewarden.jobs.deps import Grounds
-        from lakewarden.jobs.fsck.check import Examiner
+        from lakewarden.jobs.deps import JobDeps
+        from lakewarden.jobs.fsck.check import FsckInputs
         from lakewarden.model.progress import Silent
 
         ref = table_ref(table)
@@ -330,9 +332,9 @@ class Lakewarden:
         def resolved(view: TableView) -> Policy:
             return self._deps.policy_of(view)
 
-        grounds = Grounds(self.state, self.lake)
-        examiner = Examiner(
-            grounds, self.lake.format_for(ref), self.lake.spark, resolved, progress or Silent()
+        deps = JobDeps(self.state, self.lake)
+        examiner = FsckInputs(
+            deps, self.lake.format_for(ref), self.lake.spark, resolved, progress or Silent()
         )
         return examiner.examine(ref, deep=deep)
 

@@ -21,7 +21,7 @@ from lakewarden.storage.objects import Objects
 from lakewarden.tables.iceberg.catalog import session_catalogs, spark_settings
 from lakewarden.tables.iceberg.format import Iceberg
 from lakewarden.tables.interface import TableFormat
-from lakewarden.tables.metadata_files import KnownStrays
+from lakewarden.tables.metadata_files import ForeignMetadataCache
 from lakewarden.tables.paimon.commit_lock import Guard, unguarded
 from lakewarden.tables.paimon.format import Paimon
 from lakewarden.tables.paimon.stores import on_s3
@@ -48,7 +48,7 @@ class Lake:
         cache = default_cache(os.environ).parent
         ship_kernels(self.spark, cache / "kernels")
         self._iceberg = Iceberg(self.spark, MetadataFiles(self.spark), cache / "reach", places)
-        self.strays = KnownStrays()
+        self.strays = ForeignMetadataCache()
         self.aliases = config.paths.aliases
         self.incomplete = tuple(each.name for each in config.catalogs.values() if not each.complete)
         self._paimon_catalogs = {

@@ -954,3 +954,13 @@ def test_the_rule_about_methods_bites() -> None:
     half = "".join(f"    def m{number}(self): ...\n" for number in range(11))
     source = f"class Base:\n{half}class Whole(Base):\n{half.replace('m', 'n')}"
     assert len(public_methods(classes_of(ast.parse(source)), "Whole")) == 22
+
+
+def test_no_public_class_name_stands_twice() -> None:
+    """A class name means one thing: who finds it in a traceback or a search knows the module."""
+    homes: dict[str, list[str]] = {}
+    for module in modules():
+        for node in tree_of(module).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(module)
+    assert {name: found for name, found in homes.items() if len(found) > 1} == {}

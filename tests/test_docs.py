@@ -183,28 +183,28 @@ def plans() -> Iterator[Plan]:
 
 def documents() -> Iterator[dict[str, Any]]:
     from lakewarden.cli.checks import AdoptReport, FsckReport
-    from lakewarden.cli.demo import DemoReport, Picture, Proof
+    from lakewarden.cli.demo import DemoPromise, DemoReport, Picture
     from lakewarden.cli.doctor import Check, DoctorReport
     from lakewarden.cli.migrate import MigrateReport
     from lakewarden.jobs.fsck.adopt_folder import Claim
-    from lakewarden.jobs.fsck.findings import Checkup, Fault, Finding, Looked, Severity
+    from lakewarden.jobs.fsck.findings import CheckCounts, Fault, Finding, FsckResult, Severity
     from lakewarden.report.plan import PlanReport
     from lakewarden.report.policy import PolicyReport
     from lakewarden.report.run import PassReport, RunReport, RunsReport
-    from lakewarden.report.table import Due, TableReport, TableRow, TablesReport
+    from lakewarden.report.table import JobForecast, TableReport, TableRow, TablesReport
     from lakewarden.report.trash import ReceiptsReport, RestoreReport, TrashedReport
     from lakewarden.state.database import Migrated
     from lakewarden.state.trash_batches import (
+        BatchFiles,
+        BatchState,
         FileState,
-        Restored,
-        Standing,
+        RestoreResult,
         Tally,
+        TrashBatch,
         TrashedFile,
         TrashedList,
-        Verdict,
-        VerdictState,
     )
-    from lakewarden.tables.places import MetadataFile
+    from lakewarden.tables.places import TableMetadataFile
 
     run = Run("r", str(TABLE), "compact", RunState.DONE, "", MOMENT, MOMENT, Owner("h", 1, 1.0), Trigger())
     plan = next(plans())
@@ -216,21 +216,21 @@ def documents() -> Iterator[dict[str, Any]]:
     yield {**policy, "keys": policy["keys"][:1]}
     yield TablesReport((TableRow.of(view()),), MOMENT).to_dict()
     manifest = Manifest("/m", 1, 0, "data")
-    yield TableReport(view(), (manifest,), (Due.of(plan),), MOMENT).to_dict()
+    yield TableReport(view(), (manifest,), (JobForecast.of(plan),), MOMENT).to_dict()
     yield DoctorReport((Check("java", "ok", "17"),)).to_dict()
-    verdict = Verdict("r", str(TABLE), "u", "expire", "why", VerdictState.ACTIVE, MOMENT, MOMENT)
-    file = TrashedFile("/f", "data", 1, FileState.TRASHED, verdict, "r", MOMENT, "")
-    standing = Standing(verdict, {FileState.TRASHED: Tally(1, 1)})
-    yield TrashedReport(str(TABLE), TrashedList(((standing, MOMENT),), (file,)), MOMENT).to_dict()
-    yield RestoreReport(str(TABLE), Restored(1, 1, 0, 0, 0)).to_dict()
+    batch = TrashBatch("r", str(TABLE), "u", "expire", "why", BatchState.ACTIVE, MOMENT, MOMENT)
+    file = TrashedFile("/f", "data", 1, FileState.TRASHED, batch, "r", MOMENT, "")
+    batch_files = BatchFiles(batch, {FileState.TRASHED: Tally(1, 1)})
+    yield TrashedReport(str(TABLE), TrashedList(((batch_files, MOMENT),), (file,)), MOMENT).to_dict()
+    yield RestoreReport(str(TABLE), RestoreResult(1, 1, 0, 0, 0)).to_dict()
     yield ReceiptsReport(str(TABLE), (file,), MOMENT).to_dict()
     yield MigrateReport(Migrated("sqlite", None, "0001")).to_dict()
     picture = Picture(1, 1, 1, 1, "c", 0.1, 1)
-    proofs = (Proof("rows", True, "equal"),)
+    proofs = (DemoPromise("rows", True, "equal"),)
     yield DemoReport(str(TABLE), "f", picture, picture, run, {}, proofs, (("a", "b"),)).to_dict()
     finding = Finding(Fault.MISSING_FILE, Severity.ERROR, "gone", "bring it back", 1, ("/a",), (2,))
-    yield FsckReport(Checkup(TABLE, MOMENT, 2, "/m", (finding,), Looked(), False, 0.1)).to_dict()
-    yield AdoptReport(Claim(TABLE, (MetadataFile("/m", "u", "/t"),), "ana", "r")).to_dict()
+    yield FsckReport(FsckResult(TABLE, MOMENT, 2, "/m", (finding,), CheckCounts(), False, 0.1)).to_dict()
+    yield AdoptReport(Claim(TABLE, (TableMetadataFile("/m", "u", "/t"),), "ana", "r")).to_dict()
     yield UsageError(reason="wrong").to_dict()
     yield from holding()
     yield from tiering()
@@ -241,12 +241,12 @@ def documents() -> Iterator[dict[str, Any]]:
 def tiering() -> Iterator[dict[str, Any]]:
     from lakewarden.cli.tiers import RecallReport
     from lakewarden.jobs.cold.cost import TableCost, hand_off_cost, tier_cost
-    from lakewarden.jobs.cold.locate import DEEP, Asked, Whereabouts
+    from lakewarden.jobs.cold.locate import DEEP, SnapshotLocation, SnapshotQuestion
     from lakewarden.jobs.cold.recall import Recall
     from lakewarden.report.cost import CostReport
     from lakewarden.report.where import WhereReport
 
-    found = Whereabouts(Asked(snapshot_id=2), DEEP, TABLE, 2, MOMENT, "archived", MOMENT)
+    found = SnapshotLocation(SnapshotQuestion(snapshot_id=2), DEEP, TABLE, 2, MOMENT, "archived", MOMENT)
     yield WhereReport(str(TABLE), found).to_dict()
     done = Recall(found, 2, 1, 1, 1, 1, 0, MOMENT, None, 0.1)
     yield RecallReport(str(TABLE), done, MOMENT).to_dict()
@@ -263,12 +263,12 @@ def watching() -> Iterator[dict[str, Any]]:
     from lakewarden.health.look import Sweep
     from lakewarden.health.score import judge
     from lakewarden.health.what_if import replay
-    from lakewarden.state.health import Numbers, Point, TableHealth, Warned
+    from lakewarden.state.health import Numbers, Point, StoredWarning, TableHealth
 
     health = TableHealth(str(TABLE), "u", MOMENT, "v", 90, 1.0, Numbers())
-    warned = (Warned(str(TABLE), "small-files", "many", MOMENT),)
+    warned = (StoredWarning(str(TABLE), "small-files", "many", MOMENT),)
     yield FleetHealth((health,), warned, MOMENT, Sweep(1, 1, 0, 0, 0, 0, 0.1, 0.0)).to_dict()
-    painted = portrait.Portrait(
+    painted = portrait.TableDetails(
         "iceberg", 2, "/t", "/m", 1, 0,
         columns=(portrait.ColumnLine("id", "long"),),
         snapshots=(portrait.SnapshotLine(1, MOMENT, "append", "by hand"),),
@@ -290,23 +290,23 @@ def watching() -> Iterator[dict[str, Any]]:
 
 def over_http() -> Iterator[dict[str, Any]]:
     from lakewarden.cli.servers import ConsoleReport
-    from lakewarden.console.server import Listening
+    from lakewarden.console.server import ConsoleAddress
     from lakewarden.state.audit_log import OperatorAction
-    from lakewarden.state.health import Numbers, TableHealth, Warned
+    from lakewarden.state.health import Numbers, StoredWarning, TableHealth
     from lakewarden.state.leases import Lease
-    from lakewarden.state.requests import Request, RequestState
-    from lakewarden.state.runs import Moment
-    from lakewarden.state.schedule import Standing, Suspension
+    from lakewarden.state.requests import PassRequest, RequestState
+    from lakewarden.state.runs import ProgressPoint
+    from lakewarden.state.schedule import Suspension, TableSchedule
 
-    yield ConsoleReport(Listening("a", True).to_dict()).to_dict()
+    yield ConsoleReport(ConsoleAddress("a", True).to_dict()).to_dict()
     yield {**TableHealth(str(TABLE), "u", MOMENT, "1", 9, 0.1, Numbers()).to_dict(), "numbers": {}}
-    yield Warned(str(TABLE), "k", "t", MOMENT).to_dict()
-    yield Standing(str(TABLE), "pass").to_dict()
+    yield StoredWarning(str(TABLE), "k", "t", MOMENT).to_dict()
+    yield TableSchedule(str(TABLE), "pass").to_dict()
     yield Suspension(str(TABLE), MOMENT, "r", "b").to_dict()
     yield Lease("worker", 1, "t", "h", 1, MOMENT, MOMENT, {}, True, 1.0).to_dict()
     yield OperatorAction(MOMENT, "w", "r", "a", "t", "done").to_dict()
-    yield Moment("w", 1, 2, "n", MOMENT).to_dict()
-    asked = Request(
+    yield ProgressPoint("w", 1, 2, "n", MOMENT).to_dict()
+    asked = PassRequest(
         "r", str(TABLE), RequestState.PENDING, Trigger(), MOMENT, MOMENT, None, None, None, (), ""
     )
     yield asked.to_dict()
@@ -316,7 +316,7 @@ def holding() -> Iterator[dict[str, Any]]:
     from datetime import timedelta
 
     from lakewarden.cli.servers import GatewayReport
-    from lakewarden.gateway.server import Listening
+    from lakewarden.gateway.server import GatewayAddress
     from lakewarden.model.hold import Hold, HoldKind
     from lakewarden.report.holds import (
         HeartbeatsReport,
@@ -330,7 +330,7 @@ def holding() -> Iterator[dict[str, Any]]:
 
     pin = Pin("p", str(TABLE), "u", 2, "h", "", MOMENT)
     yield HoldsReport(str(TABLE), (Hold(HoldKind.PIN, "p", "h"),), MOMENT).to_dict()
-    yield GatewayReport(Listening("a", "c", "u")).to_dict()
+    yield GatewayReport(GatewayAddress("a", "c", "u")).to_dict()
     yield PinsReport((pin,), MOMENT).to_dict()
     yield PinReport(pin, MOMENT).to_dict()
     yield TagReport(str(TABLE), "t", (Ref("t", "tag", 2),)).to_dict()
@@ -357,11 +357,11 @@ def test_every_field_of_json_is_in_the_contract() -> None:
 
 def test_every_counter_is_in_the_contract() -> None:
     from lakewarden.jobs.compact.result import _counters
-    from lakewarden.jobs.purge.execute import Count
+    from lakewarden.jobs.purge.execute import PurgeCounts
 
     told = set(re.findall(r"`([a-z_]+)`", page("json.md")))
     assert set(_counters([])) <= told
-    assert set(Count().counters()) <= told
+    assert set(PurgeCounts().counters()) <= told
 
 
 # ------------------------------------------------------------ links and examples

@@ -31,8 +31,8 @@ from lakewarden.services.trigger import read_trigger
 from lakewarden.state.health import HealthRecords
 from lakewarden.state.leases import Leases
 from lakewarden.state.process import current_owner
-from lakewarden.state.runs import Moment, RunProgress
-from lakewarden.state.schedule import PASS, SEEN, Standing, Standings
+from lakewarden.state.runs import ProgressPoint, RunProgress
+from lakewarden.state.schedule import PASS, SEEN, TableSchedule, TableSchedules
 
 HERE = Path(__file__).parent
 WIDE, PHONE = {"width": 1280, "height": 800}, {"width": 375, "height": 740}
@@ -147,13 +147,13 @@ def past(warden: Lakewarden) -> None:
             )
             records.put([point])
         records.put([look])
-    standings = Standings(warden.state)
+    standings = TableSchedules(warden.state)
     for place, health in enumerate(warden.health.all()):
-        standings.put(Standing(health.table, SEEN, now - timedelta(days=30)))
+        standings.put(TableSchedule(health.table, SEEN, now - timedelta(days=30)))
         ended = now - timedelta(minutes=17 + 23 * place)
         failed = health.table == "lake.finance.ledger"
         standings.put(
-            Standing(
+            TableSchedule(
                 health.table,
                 PASS,
                 ended - timedelta(minutes=2),
@@ -178,7 +178,7 @@ def working(warden: Lakewarden) -> Iterator[str]:
         plan=plan, policy={}, now=clock.now() - timedelta(seconds=74),
     )  # fmt: skip
     total = sum(each["input_bytes"] for each in plan["actions"])
-    moment = Moment("rewriting", total * 43 // 100, total, "group 2 of 4", clock.now())
+    moment = ProgressPoint("rewriting", total * 43 // 100, total, "group 2 of 4", clock.now())
     RunProgress(warden.state).put(run_id, moment)
     try:
         yield run_id

@@ -13,7 +13,7 @@ from lakewarden.cli.options import JsonFlag, Operator, TableName, table_ref
 from lakewarden.cli.screen import Screen
 from lakewarden.errors import UsageError
 from lakewarden.formatting import counted, duration, moment, number, size
-from lakewarden.jobs.fsck.findings import Checkup, Finding, Severity
+from lakewarden.jobs.fsck.findings import Finding, FsckResult, Severity
 from lakewarden.lineage.summary import origin
 from lakewarden.model.plain import Plain, pick
 from lakewarden.report import look
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from lakewarden.jobs.fsck.adopt_folder import Claim
-    from lakewarden.jobs.verify.result import Side, Verification
+    from lakewarden.jobs.verify.result import RewriteSide, Verification
 
 
 def register(app: typer.Typer) -> None:
@@ -90,7 +90,7 @@ class VerifyReport:
             ("removed", _words(done.removed)),
             ("added", _words(done.added)),
             ("digest", _digests(done)),
-            ("verdict", Text(done.reason, style=look.STATE_STYLES[done.state])),
+            ("result", Text(done.reason, style=look.STATE_STYLES[done.state])),
             ("took", duration(done.seconds)),
         ]
         if done.state in NEXT:
@@ -98,7 +98,7 @@ class VerifyReport:
         return rows
 
 
-def _words(side: Side) -> str:
+def _words(side: RewriteSide) -> str:
     files = f"{counted(side.files, 'file')}, {size(side.bytes)}"
     if side.rows is None or side.deleted is None:
         return f"{files}, not read"
@@ -184,7 +184,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class FsckReport:
-    done: Checkup
+    done: FsckResult
 
     def to_dict(self) -> dict[str, Any]:
         done = self.done
@@ -199,7 +199,7 @@ class FsckReport:
     def render(self, width: int) -> RenderableType:
         done = self.done
         parts: list[RenderableType] = [
-            Text.assemble(look.title("fsck", str(done.table)), "  ", _verdict(done))
+            Text.assemble(look.title("fsck", str(done.table)), "  ", _summary(done))
         ]
         for each in done.findings:
             parts += [Text(), *_told(each)]
@@ -224,15 +224,15 @@ class AdoptReport(Plain):
         claim, files = self.claim, counted(len(self.claim.files), "metadata file")
         if not claim.files:
             return "no foreign metadata in the table's own metadata folders"
-        if claim.verdict is None:
+        if claim.batch is None:
             return f"{files} can be adopted; nothing was changed. If no catalog uses these files, run it again with --yes to mark them for deletion"
         return (
             f"{files} marked for deletion by {claim.operator}: sweep and purge are no longer blocked. Purge deletes the files after orphan_grace_hours. "
-            f"To undo this: `lakewarden restore '{claim.table}' --run {claim.verdict}`"
+            f"To undo this: `lakewarden restore '{claim.table}' --run {claim.batch}`"
         )
 
 
-def _verdict(done: Checkup) -> Text:
+def _summary(done: FsckResult) -> Text:
     if done.healthy:
         return Text("nothing is wrong", style="bold green")
     errors, warnings = len(done.of(Severity.ERROR)), len(done.of(Severity.WARNING))
@@ -253,7 +253,7 @@ def _told(finding: Finding) -> list[RenderableType]:
     return [title, look.facts(rows, indent=4)]
 
 
-def _looked_at(done: Checkup) -> str:
+def _looked_at(done: FsckResult) -> str:
     looked = done.looked
     footers = f", {counted(looked.footers, 'data or delete file')} decoded" if done.deep else ""
     return (

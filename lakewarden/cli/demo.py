@@ -112,20 +112,24 @@ def _mess(before: Picture) -> str:
     )
 
 
-def _proofs(telemetry: Telemetry, before: Picture, after: Picture, run: Run, again: Run) -> tuple[Proof, ...]:
+def _proofs(
+    telemetry: Telemetry, before: Picture, after: Picture, run: Run, again: Run
+) -> tuple[DemoPromise, ...]:
     from lakewarden.formatting import counted
 
     old = telemetry.content(before.snapshot_id)
     same = (before.rows, before.checksum) == (after.rows, after.checksum)
     return (
-        Proof("the run finished", run.state is RunState.DONE, run.state),
-        Proof("the rows are equal", same, f"{counted(after.rows, 'row')}, checksum {after.checksum[:16]}"),
-        Proof(
+        DemoPromise("the run finished", run.state is RunState.DONE, run.state),
+        DemoPromise(
+            "the rows are equal", same, f"{counted(after.rows, 'row')}, checksum {after.checksum[:16]}"
+        ),
+        DemoPromise(
             "old snapshots still read",
             (old.rows, old.checksum) == (before.rows, before.checksum),
             f"version {before.snapshot_id}, the same rows",
         ),
-        Proof("a second run does nothing", again.state is RunState.NOTHING_TO_DO, again.state),
+        DemoPromise("a second run does nothing", again.state is RunState.NOTHING_TO_DO, again.state),
     )
 
 
@@ -172,7 +176,7 @@ class Picture(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class Proof(Plain):
+class DemoPromise(Plain):
     """One promise, and whether it was kept."""
 
     name: str
@@ -192,7 +196,7 @@ class DemoReport:
     after: Picture
     run: Run
     lineage: Mapping[str, str]
-    proofs: tuple[Proof, ...]
+    proofs: tuple[DemoPromise, ...]
     commands: tuple[tuple[str, str], ...]
 
     @property

@@ -317,16 +317,16 @@ def values() -> str:
         ("model/run", "Trigger"),
         ("model/table", "TableView"),
         ("jobs/verify/result", "Verification"),
-        ("jobs/verify/result", "Side"),
-        ("jobs/fsck/findings", "Checkup"),
+        ("jobs/verify/result", "RewriteSide"),
+        ("jobs/fsck/findings", "FsckResult"),
         ("jobs/fsck/findings", "Finding"),
         ("state/health", "TableHealth"),
         ("state/health", "Numbers"),
-        ("state/health", "Warned"),
-        ("health/table_details", "Portrait"),
+        ("state/health", "StoredWarning"),
+        ("health/table_details", "TableDetails"),
         ("health/look", "Sweep"),
         ("health/what_if", "WhatIf"),
-        ("health/what_if", "Side"),
+        ("health/what_if", "PolicyCurves"),
     )
     parts = []
     for module, name in shown:

@@ -42,7 +42,7 @@ def doctor(ctx: typer.Context, as_json: JsonFlag = False) -> int:
 
     Example: `lakewarden doctor`
     """
-    screen, examination = Screen(as_json), Examination(invocation(ctx))
+    screen, examination = Screen(as_json), DoctorChecks(invocation(ctx))
     checks = []
     with examination:
         for check in examination.checks():
@@ -51,12 +51,12 @@ def doctor(ctx: typer.Context, as_json: JsonFlag = False) -> int:
     report = DoctorReport(tuple(checks))
     if as_json:
         screen.show(report)
-    screen.say(report.verdict())
+    screen.say(report.summary())
     return 0 if report.healthy else 1
 
 
 @dataclass
-class Examination:
+class DoctorChecks:
     """The checks in order; each may use results of earlier ones."""
 
     call: Invocation
@@ -64,7 +64,7 @@ class Examination:
     lakewarden: Lakewarden | None = None
     failed: set[str] = field(default_factory=set)
 
-    def __enter__(self) -> Examination:
+    def __enter__(self) -> DoctorChecks:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -262,9 +262,9 @@ class DoctorReport(Plain):
         return all(check.state != "fail" for check in self.checks)
 
     def render(self, width: int) -> RenderableType:
-        return look.stack(*(check.render() for check in self.checks), self.verdict())
+        return look.stack(*(check.render() for check in self.checks), self.summary())
 
-    def verdict(self) -> Text:
+    def summary(self) -> Text:
         failed = [check.name for check in self.checks if check.state == "fail"]
         if not failed:
             return Text("everything is ready", style="bold green")

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from lakewarden.client import Lakewarden
     from lakewarden.health.look import Sweep
     from lakewarden.health.score import Score
-    from lakewarden.health.table_details import Portrait
-    from lakewarden.health.what_if import Side, WhatIf
+    from lakewarden.health.table_details import TableDetails
+    from lakewarden.health.what_if import PolicyCurves, WhatIf
     from lakewarden.report.interface import Report
-    from lakewarden.state.health import Point, TableHealth, Warned
+    from lakewarden.state.health import Point, StoredWarning, TableHealth
 
 _CHARTED = timedelta(days=7)
 
@@ -144,7 +144,7 @@ class FleetHealth:
     """Every table as last seen, most urgent first."""
 
     tables: tuple[TableHealth, ...]
-    warnings: tuple[Warned, ...]
+    warnings: tuple[StoredWarning, ...]
     now: datetime
     sweep: Sweep | None = None
 
@@ -193,8 +193,8 @@ class TableHealthReport:
 
     health: TableHealth
     score: Score
-    portrait: Portrait | None
-    warnings: tuple[Warned, ...]
+    portrait: TableDetails | None
+    warnings: tuple[StoredWarning, ...]
     history: tuple[Point, ...]
     now: datetime
 
@@ -287,7 +287,7 @@ class WhatIfReport(Plain):
         ]
 
     def _curves(self) -> list[tuple[str, str, str]]:
-        sides: Mapping[str, Side] = {"now": self.answer.old, "then": self.answer.new}
+        sides: Mapping[str, PolicyCurves] = {"now": self.answer.old, "then": self.answer.new}
         return [
             (what, name, sparkline([getattr(each, field) for each in side.moments]))
             for what, field in (
@@ -304,7 +304,7 @@ def _score(score: int) -> Text:
     return Text(str(score), style=style)
 
 
-def _warnings(found: Sequence[Warned], now: datetime, *, named: bool) -> RenderableType:
+def _warnings(found: Sequence[StoredWarning], now: datetime, *, named: bool) -> RenderableType:
     rows = [
         (
             *((each.table,) if named else ()),

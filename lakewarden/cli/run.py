@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lakewarden.model.progress import Progress
     from lakewarden.model.run import Run, Trigger
     from lakewarden.model.table_name import TableRef
-    from lakewarden.state.requests import Request
+    from lakewarden.state.requests import PassRequest
 
 
 def register(app: typer.Typer) -> None:
@@ -158,7 +158,7 @@ POLL_SECONDS = 0.5
 _LEASES = 3  # a standby takes over within this time
 
 
-def follow(lakewarden: Lakewarden, request: Request, progress: Progress) -> Request:
+def follow(lakewarden: Lakewarden, request: PassRequest, progress: Progress) -> PassRequest:
     """Wait until the request is done or failed. If the caller stops waiting, the request stays filed. Raises
     NoWorker if no worker leads for too long."""
     shown, led_at = _Shown(progress), clock.monotonic()
@@ -177,7 +177,7 @@ def follow(lakewarden: Lakewarden, request: Request, progress: Progress) -> Requ
     return request
 
 
-def runs_of(lakewarden: Lakewarden, request: Request) -> tuple[Run, ...]:
+def runs_of(lakewarden: Lakewarden, request: PassRequest) -> tuple[Run, ...]:
     return tuple(lakewarden.run_by_id(each)[0] for each in request.run_ids)
 
 
@@ -185,7 +185,7 @@ class _Shown:
     def __init__(self, progress: Progress) -> None:
         self._progress, self._what, self._done, self._said = progress, "", 0, ""
 
-    def tell(self, lakewarden: Lakewarden, request: Request) -> None:
+    def tell(self, lakewarden: Lakewarden, request: PassRequest) -> None:
         self._note(_waits(lakewarden, request))
         for run in lakewarden.runs(request.table, 5):
             moment = lakewarden.schedule.progress_of(run.id) if run.ended_at is None else None
@@ -209,7 +209,7 @@ class _Shown:
         self._what = ""
 
 
-def _waits(lakewarden: Lakewarden, request: Request) -> str:
+def _waits(lakewarden: Lakewarden, request: PassRequest) -> str:
     leader = lakewarden.schedule.leader()
     if leader is None or not leader.live:
         return f"request {request.id} waits: no worker is running"

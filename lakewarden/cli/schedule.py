@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from lakewarden.model.run import Run
     from lakewarden.state.leases import Lease
-    from lakewarden.state.requests import Request
+    from lakewarden.state.requests import PassRequest
     from lakewarden.state.schedule import Suspension
-    from lakewarden.worker.schedule import Decision, Due, Waiting
+    from lakewarden.worker.schedule import Decision, DueTable, WaitingTable
 
 
 def register(app: typer.Typer) -> None:
@@ -51,12 +51,12 @@ def schedule(
 
     Example: `lakewarden schedule lake.db.events`
     """
-    from lakewarden.worker.schedule_view import outlook
+    from lakewarden.worker.schedule_view import current_decision
 
     screen = Screen(as_json)
     ref = None if table is None else options.table_ref(table)
     with invocation(ctx).open(screen, spark=False) as lakewarden:
-        decision, leader = outlook(lakewarden, clock.now()), lakewarden.schedule.leader()
+        decision, leader = current_decision(lakewarden, clock.now()), lakewarden.schedule.leader()
     if ref is not None:
         if decision.of(str(ref)) is None:
             raise NoSuchTable(table=ref, reason="no worker maintains a table of that name")
@@ -185,13 +185,13 @@ def leading(leader: Lease | None) -> Text:
     return look.dim(f"{leader.holder} leads, term {leader.term}")
 
 
-def _due(each: Due) -> tuple[str | Text, ...]:
+def _due(each: DueTable) -> tuple[str | Text, ...]:
     left = "".join(f"; excluded: {pattern}" for pattern in each.left_out)
     state = Text("due", style=_STYLES["due"])
     return each.table, state, "now", f"{each.debt:.0f}", ", ".join(each.jobs), each.reason + left
 
 
-def _waiting(each: Waiting, now: datetime) -> tuple[str | Text, ...]:
+def _waiting(each: WaitingTable, now: datetime) -> tuple[str | Text, ...]:
     state = Text(str(each.why), style=_STYLES.get(each.why, "dim"))
     when = "–" if each.next_at is None else f"in {duration(max(0.0, (each.next_at - now).total_seconds()))}"
     # For a whole pass the reason says enough; listing its eight jobs on every line would add nothing.
@@ -209,7 +209,7 @@ _REQUEST_STYLES = {
 
 @dataclass(frozen=True, slots=True)
 class RequestsReport(Plain):
-    requests: tuple[Request, ...]
+    requests: tuple[PassRequest, ...]
     now: datetime
 
     JSON_KEYS = "requests"
@@ -236,7 +236,7 @@ class RequestsReport(Plain):
 class RequestReport:
     """A request that was filed; `leader` is the worker that will run it, None if no worker leads."""
 
-    request: Request
+    request: PassRequest
     leader: Lease | None
 
     def to_dict(self) -> dict[str, Any]:
@@ -254,7 +254,7 @@ class RequestReport:
         return look.stack(look.title("maintain", request.table), look.facts(rows))
 
 
-def _what_came(each: Request) -> str:
+def _what_came(each: PassRequest) -> str:
     runs = counted(len(each.run_ids), "run") if each.run_ids else ""
     return "; ".join(part for part in (runs, each.reason) if part)
 

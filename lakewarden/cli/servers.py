@@ -18,8 +18,8 @@ from lakewarden.cli.screen import Screen
 from lakewarden.model.plain import Plain
 
 if TYPE_CHECKING:
-    from lakewarden.console.server import Listening as ConsoleListening
-    from lakewarden.gateway.server import Listening as GatewayListening
+    from lakewarden.console.server import ConsoleAddress
+    from lakewarden.gateway.server import GatewayAddress
 
 
 # Seconds between two checks that Spark answers.
@@ -60,7 +60,7 @@ def console(
 
     screen = Screen(as_json)
 
-    def ready(listening: ConsoleListening) -> None:
+    def ready(listening: ConsoleAddress) -> None:
         screen.show(ConsoleReport(listening.to_dict()))
         sys.stdout.flush()  # a script that waits for it reads a pipe
 
@@ -116,7 +116,7 @@ def gateway(
 
     screen = Screen(as_json)
 
-    def ready(listening: GatewayListening) -> None:
+    def ready(listening: GatewayAddress) -> None:
         screen.show(GatewayReport(listening))
         sys.stdout.flush()  # a script that waits for it reads a pipe
 
@@ -128,7 +128,7 @@ def gateway(
 
 @dataclass(frozen=True, slots=True)
 class GatewayReport:
-    listening: GatewayListening
+    listening: GatewayAddress
 
     def to_dict(self) -> dict[str, Any]:
         listening = self.listening

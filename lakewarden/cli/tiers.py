@@ -43,12 +43,14 @@ def where(
 
     Example: `lakewarden where lake.db.events --as-of 2026-01-31T12:00`
     """
-    from lakewarden.jobs.cold.locate import GONE, Asked
+    from lakewarden.jobs.cold.locate import GONE, SnapshotQuestion
     from lakewarden.policy.duration import moment
     from lakewarden.report.where import WhereReport
 
     screen, ref = Screen(as_json), table_ref(table)
-    Asked(snapshot, moment(as_of, "as-of"), tag)  # a wrong argument is reported before Spark starts
+    SnapshotQuestion(
+        snapshot, moment(as_of, "as-of"), tag
+    )  # a wrong argument is reported before Spark starts
     with invocation(ctx).open(screen, spark=True) as lakewarden:
         found = lakewarden.tiers.where(ref, snapshot_id=snapshot, as_of=as_of, tag=tag)
     screen.show(WhereReport(str(ref), found))
@@ -78,12 +80,14 @@ def recall(
     Example: `lakewarden recall lake.db.events --as-of 2024-01-31T12:00 --days 3 --wait`
     """
     from lakewarden import clock
-    from lakewarden.jobs.cold.locate import GONE, Asked
+    from lakewarden.jobs.cold.locate import GONE, SnapshotQuestion
     from lakewarden.policy.duration import moment
     from lakewarden.report.where import WhereReport
 
     screen, ref = Screen(as_json), table_ref(table)
-    Asked(snapshot, moment(as_of, "as-of"), tag)  # a wrong argument is reported before Spark starts
+    SnapshotQuestion(
+        snapshot, moment(as_of, "as-of"), tag
+    )  # a wrong argument is reported before Spark starts
     with invocation(ctx).open(screen, spark=True) as lakewarden:
         found = lakewarden.tiers.recall(
             ref,

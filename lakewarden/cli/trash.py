@@ -35,7 +35,7 @@ def trash(ctx: typer.Context, table: TableName, limit: Limit = 20, as_json: Json
     screen, ref = Screen(as_json), options.table_ref(table)
     with invocation(ctx).open(screen, spark=False) as lakewarden:
         found = lakewarden.trash(ref, limit)
-        if not found.verdicts and not lakewarden.names.knows(ref):
+        if not found.batches and not lakewarden.names.knows(ref):
             screen.nothing_of(ref)
     screen.show(TrashedReport(str(ref), found, clock.now()))
     return 0

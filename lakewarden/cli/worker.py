@@ -18,8 +18,8 @@ from lakewarden.cli.screen import Screen
 
 if TYPE_CHECKING:
     from lakewarden.client import Lakewarden
-    from lakewarden.worker.daemon import Attendant
-    from lakewarden.worker.periodic import Chore
+    from lakewarden.worker.daemon import WorkerServer
+    from lakewarden.worker.periodic import PeriodicTask
 
 
 def register(app: typer.Typer) -> None:
@@ -61,21 +61,21 @@ def _leave_at_once() -> NoReturn:
 
 def company(
     lakewarden: Lakewarden, revive: Callable[[], None]
-) -> tuple[list[Chore], list[Attendant], str | None]:
+) -> tuple[list[PeriodicTask], list[WorkerServer], str | None]:
     """What runs beside the schedule: periodic tasks while this worker leads, the servers, and their
     addresses.
 
     `revive` replaces a dead Spark session for the servers: see `Worker.revive_spark`.
     """
     from lakewarden.console.server import ConsoleServer
-    from lakewarden.worker.periodic import Chore
+    from lakewarden.worker.periodic import PeriodicTask
 
     config = lakewarden.config
 
     def look(over: Callable[[], bool]) -> None:
         lakewarden.health.look(stop=over)
 
-    chores = [Chore("health", float(config.health.stats_interval_seconds), look)]
+    chores = [PeriodicTask("health", float(config.health.stats_interval_seconds), look)]
     if not config.worker.console:
         return chores, [], None
     server = ConsoleServer(lakewarden, revive=revive)

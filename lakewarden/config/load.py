@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 from pydantic import ValidationError
 
 from lakewarden.config.schema import SETTINGS, Config
-from lakewarden.config.types import ALLOWED, REFERENCE, Source
+from lakewarden.config.types import ALLOWED, REFERENCE, ConfigSource
 from lakewarden.errors import ConfigError
 from lakewarden.redact import redact
 
@@ -37,7 +37,7 @@ Key = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundSetting:
     """A value and its origin: a file, an environment variable or the call."""
 
     key: Key
@@ -59,7 +59,7 @@ class Found:
         )
 
 
-Values = dict[Key, Found]
+Values = dict[Key, FoundSetting]
 
 
 def load(
@@ -77,7 +77,7 @@ def load(
     try:
         tree = {**_tree(found, environ), "path": path}
         tree["policy"]["environment"] = layer
-        config = Config.model_validate(tree, context=Source(environ, folder))
+        config = Config.model_validate(tree, context=ConfigSource(environ, folder))
     except ValidationError as error:
         config, [first, *_] = None, error.errors()
     if config is None:
@@ -109,14 +109,14 @@ def _flat(tree: Mapping[str, Any], where: str) -> Values:
     """The file's tables as single values by key. An unknown section or key is an error."""
     found: Values = {}
     for section, body in tree.items():
-        here = Found((section,), body, where)
+        here = FoundSetting((section,), body, where)
         if section not in SECTIONS:
             here.refuse(f"no such section; {_closest(section, SECTIONS)}")
         found |= {each.key: each for each in _section(here)}
     return found
 
 
-def _section(here: Found) -> Iterator[Found]:
+def _section(here: FoundSetting) -> Iterator[FoundSetting]:
     for each in _table(here):
         match each.key:
             case ("policy", _):
@@ -136,26 +136,26 @@ def _section(here: Found) -> Iterator[Found]:
                 yield _known(each, here.key[0], "setting")
 
 
-def _known(each: Found, section: str, noun: str) -> Found:
+def _known(each: FoundSetting, section: str, noun: str) -> FoundSetting:
     names = [setting.name for setting in SETTINGS if setting.section == section]
     if each.key[-1] not in names:
         each.refuse(f"no such {noun}; {_closest(each.key[-1], names)}")
     return each
 
 
-def _dotted(here: Found, prefix: Key) -> Iterator[Found]:
+def _dotted(here: FoundSetting, prefix: Key) -> Iterator[FoundSetting]:
     """TOML reads an unquoted `s3.endpoint` as a table `s3`; the intended property name contains the dot."""
     for each in _table(here):
         if isinstance(each.value, Mapping):
             yield from _dotted(each, prefix)
         else:
-            yield Found((*prefix, ".".join(each.key[len(prefix) :])), each.value, here.where)
+            yield FoundSetting((*prefix, ".".join(each.key[len(prefix) :])), each.value, here.where)
 
 
-def _table(here: Found) -> list[Found]:
+def _table(here: FoundSetting) -> list[FoundSetting]:
     if not isinstance(here.value, Mapping):
         here.expected("a table of settings")
-    return [Found((*here.key, name), value, here.where) for name, value in here.value.items()]
+    return [FoundSetting((*here.key, name), value, here.where) for name, value in here.value.items()]
 
 
 def _closest(name: str, known: Iterable[str]) -> str:
@@ -176,9 +176,9 @@ def _from_environment(environ: Mapping[str, str], catalogs: Iterable[str]) -> Va
     return {each.key: each for each in every}
 
 
-def _variable(variable: str, text: str, spelling: Mapping[str, str]) -> Iterator[Found]:
+def _variable(variable: str, text: str, spelling: Mapping[str, str]) -> Iterator[FoundSetting]:
     key = tuple(variable.removeprefix(PREFIX).lower().split("__"))
-    here = Found(key, text, f"environment variable {variable}")
+    here = FoundSetting(key, text, f"environment variable {variable}")
     match key:
         case (single,):
             _check_single(here, *single.partition("_"))
@@ -193,21 +193,21 @@ def _variable(variable: str, text: str, spelling: Mapping[str, str]) -> Iterator
             yield from _flat({"spark": {"conf": _json(here, dict)}}, here.where).values()
         case (section, name) if key in _LISTS:
             parts = _json(here, list) if text.lstrip().startswith("[") else text.split(",")
-            yield Found(key, parts, here.where)
+            yield FoundSetting(key, parts, here.where)
         case (section, name):
             yield from _flat({section: {name: text}}, here.where).values()
         case _:
             here.refuse("no setting is nested that deep")
 
 
-def _check_single(here: Found, section: str, _: str, name: str) -> None:
+def _check_single(here: FoundSetting, section: str, _: str, name: str) -> None:
     """Other LAKEWARDEN_ variables are not settings. One that only lacks an underscore is an error; else it
     would be ignored silently."""
     if section in SECTIONS and name:
         here.refuse(f"write the section with two underscores: {PREFIX}{section.upper()}__{name.upper()}")
 
 
-def _json(here: Found, kind: type) -> Any:
+def _json(here: FoundSetting, kind: type) -> Any:
     try:
         value = json.loads(str(here.value))
     except ValueError:
@@ -266,7 +266,7 @@ def _refuse(error: Any, found: Values) -> NoReturn:
     key, near = (*key, *filter(None, [context.get("key")])), (*key, context.get("beside", ""))
     places = [*(key[:length] for length in range(len(key), 0, -1)), near]
     where = next((found[each].where for each in places if each in found), "defaults")
-    here = Found(key, error["input"], where)
+    here = FoundSetting(key, error["input"], where)
     if error["type"] == ALLOWED:
         here.expected(error["msg"])
     here.refuse(error["msg"])
@@ -281,4 +281,4 @@ def _check_types(config: Config, found: Values) -> None:
         if catalog.format == "iceberg" and not says:
             where = next(each.where for key, each in found.items() if key[:2] == ("catalogs", name))
             hint = 'a folder: type = "hadoop"; others: rest, jdbc, hive, glue, nessie; or name a class with catalog-impl'
-            Found(("catalogs", name, "type"), None, where).refuse("it is missing", hint=hint)
+            FoundSetting(("catalogs", name, "type"), None, where).refuse("it is missing", hint=hint)

@@ -33,7 +33,6 @@ from lakewarden.config.types import (
     Database,
     FilePath,
     Jars,
-    Kind,
     Master,
     Number,
     Pattern,
@@ -44,6 +43,7 @@ from lakewarden.config.types import (
     Properties,
     Property,
     Rate,
+    SettingType,
     Switch,
     Tasks,
     Text,
@@ -147,7 +147,7 @@ class PathsConfig(Section):
 class LineageConfig(Section):
     """Where compacted history is stored, and where OpenLineage events about runs are sent."""
 
-    history: Annotated[Literal["state", "table"], Kind("state or table")] = Field(default="state", description="where the detail of compacted lineage history is kept: `state`, in the state database, or `table`, as files in each table's own metadata folder")
+    history: Annotated[Literal["state", "table"], SettingType("state or table")] = Field(default="state", description="where the detail of compacted lineage history is kept: `state`, in the state database, or `table`, as files in each table's own metadata folder")
     openlineage_url: Address | None = Field(default=None, description="a server that receives OpenLineage events about every run, such as http://HOST:PORT/api/v1/lineage")
     openlineage_file: FilePath | None = Field(default=None, description="a file that OpenLineage events are appended to, one per line; relative to the file's folder")
     openlineage_namespace: Text = Field(default="lakewarden", description="the namespace of the jobs in OpenLineage events")
@@ -169,7 +169,7 @@ class GatewayConfig(Section):
 class ScheduleConfig(Section):
     """When tables are due. The times of jobs apply if `mode` is cron."""
 
-    mode: Annotated[Literal["interval", "cron"], Kind("interval or cron")] = Field(default="interval", description="`interval`: a whole pass of each table every interval_seconds; `cron`: each job at its own times below")
+    mode: Annotated[Literal["interval", "cron"], SettingType("interval or cron")] = Field(default="interval", description="`interval`: a whole pass of each table every interval_seconds; `cron`: each job at its own times below")
     interval_seconds: Count = Field(default=3600, description="seconds from the start of a table's pass to the next one; with `cron`, of jobs that are continuous")
     expire_partitions: When = Field(default="30 23 * * *", description="when expire-partitions is due, with `cron`; five fields, in UTC")
     compact_deletes: When = Field(default="continuous", description="when compact-deletes is due, with `cron`")
@@ -288,9 +288,9 @@ class CatalogConfig(Section):
     """
 
     name: str
-    format: Annotated[Literal["iceberg", "paimon"], Kind("iceberg or paimon")] = Field(default="iceberg", description="the format of the catalog's tables")
+    format: Annotated[Literal["iceberg", "paimon"], SettingType("iceberg or paimon")] = Field(default="iceberg", description="the format of the catalog's tables")
     complete: Switch = Field(default=True, description="whether the catalog lists all of its tables; if false, purge deletes nothing outside a table's own folders, in any catalog")
-    properties: Annotated[Mapping[str, Property], Kind("text")] = Field(default_factory=dict, title="PROPERTY", description="any other key is the format's own catalog property: type, uri, warehouse, io-impl, s3.endpoint …")
+    properties: Annotated[Mapping[str, Property], SettingType("text")] = Field(default_factory=dict, title="PROPERTY", description="any other key is the format's own catalog property: type, uri, warehouse, io-impl, s3.endpoint …")
     hidden: frozenset[str] = frozenset()
 
     @model_serializer
@@ -309,16 +309,16 @@ class PolicyTrust(Section):
     """An entry of [[policy.trust_table_properties]]: the keys that table properties may set to any value."""
 
     pattern: Pattern = Field(default=None, description="tables whose own properties may set the keys below to any value, even one that deletes more or sooner")  # type: ignore[assignment]
-    keys: Annotated[tuple[str, ...], Field(min_length=1), Kind("list of text", "a list of policy keys")] = Field(description="the policy keys that these tables may set, by name")
+    keys: Annotated[tuple[str, ...], Field(min_length=1), SettingType("list of text", "a list of policy keys")] = Field(description="the policy keys that these tables may set, by name")
 
 
 class PolicyConfig(Section):
     """The configured policy layers as written: the environment, `[policy]`, and `[[policy.tables]]` in order."""
 
     environment: Mapping[str, object] = Field(default_factory=dict)
-    file: Annotated[Mapping[str, object], Kind("policy value")] = Field(default_factory=dict, title="KEY", description="the value of a policy key for every table, unless a more specific layer sets it")
-    tables: Annotated[tuple[PolicyPattern, ...], Kind("", "entries written as [[policy.tables]]")] = ()
-    trust_table_properties: Annotated[tuple[Annotated[PolicyTrust, Kind("", "pattern and keys, a list of policy keys, and nothing else")], ...], Kind("", "entries written as [[policy.trust_table_properties]], each with pattern and keys")] = ()
+    file: Annotated[Mapping[str, object], SettingType("policy value")] = Field(default_factory=dict, title="KEY", description="the value of a policy key for every table, unless a more specific layer sets it")
+    tables: Annotated[tuple[PolicyPattern, ...], SettingType("", "entries written as [[policy.tables]]")] = ()
+    trust_table_properties: Annotated[tuple[Annotated[PolicyTrust, SettingType("", "pattern and keys, a list of policy keys, and nothing else")], ...], SettingType("", "entries written as [[policy.trust_table_properties]], each with pattern and keys")] = ()
 
     @property
     def patterns(self) -> tuple[tuple[str, Mapping[str, object]], ...]:
@@ -434,7 +434,7 @@ def _settings(section: str, model: type[Section]) -> Iterator[Setting]:
 def _kind(field: FieldInfo) -> str:
     """The Kind of a field. For an optional setting it is one level down: `Kind | None`."""
     inner = (mark for each in get_args(field.annotation) for mark in getattr(each, "__metadata__", ()))
-    return next(mark.name for mark in (*field.metadata, *inner) if isinstance(mark, Kind))
+    return next(mark.name for mark in (*field.metadata, *inner) if isinstance(mark, SettingType))
 
 
 SETTINGS = tuple(row for section, model in _DOCUMENTED.items() for row in _settings(section, model))

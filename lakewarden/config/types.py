@@ -51,7 +51,7 @@ def refuse(reason: str, **context: str) -> NoReturn:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ConfigSource:
     """The environment, and the folder that relative paths start from."""
 
     environ: Mapping[str, str]
@@ -59,7 +59,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class SettingType:
     """The type of a setting: its name in the docs, its allowed values as shown in errors, and how text is
     parsed.
 
@@ -69,7 +69,7 @@ class Kind:
 
     name: str
     allowed: str = ""
-    read: Callable[[Any, Source | None], Any] = lambda value, _: value
+    read: Callable[[Any, ConfigSource | None], Any] = lambda value, _: value
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.with_info_wrap_validator_function(self._check, handler(source))
@@ -97,7 +97,7 @@ def _plain(value: Any) -> str:
     return str(value)
 
 
-def _expanded(value: Any, source: Source | None) -> str:
+def _expanded(value: Any, source: ConfigSource | None) -> str:
     """The text with environment variables filled in."""
 
     def variable(found: re.Match[str]) -> str:
@@ -110,7 +110,7 @@ def _expanded(value: Any, source: Source | None) -> str:
     return REFERENCE.sub(variable, _plain(value))
 
 
-def _text(value: Any, _: Source | None) -> str:
+def _text(value: Any, _: ConfigSource | None) -> str:
     if value is None:
         raise PydanticUseDefault
     return _filled(value)
@@ -122,19 +122,19 @@ def _filled(value: Any) -> str:
     return value.strip()
 
 
-def _path(value: Any, source: Source | None) -> str:
+def _path(value: Any, source: ConfigSource | None) -> str:
     return str((source.base if source else Path()) / _filled(value))
 
 
-def _master(value: Any, _: Source | None) -> str:
+def _master(value: Any, _: ConfigSource | None) -> str:
     return _matching(_MASTER, _plain(value))
 
 
-def _server(value: Any, source: Source | None) -> str:
+def _server(value: Any, source: ConfigSource | None) -> str:
     return _matching(_SERVER, _expanded(value, source)).rstrip("/")
 
 
-def _database(value: Any, source: Source | None) -> str:
+def _database(value: Any, source: ConfigSource | None) -> str:
     url = _matching(_DATABASE, _expanded(value, source))
     place = url.removeprefix("sqlite:///")
     return (
@@ -150,28 +150,28 @@ def _matching(pattern: re.Pattern[str], text: str) -> str:
     return text
 
 
-def _whole(value: Any, _: Source | None) -> int:
+def _whole(value: Any, _: ConfigSource | None) -> int:
     if isinstance(value, bool | float):
         raise ValueError(value)
     return int(_matching(re.compile(r"[1-9]\d{0,8}"), str(value)))
 
 
-def _tasks(value: Any, source: Source | None) -> int | None:
+def _tasks(value: Any, source: ConfigSource | None) -> int | None:
     """None means one task per core. In a configuration this is written `all`."""
     return None if value == "all" or (value is None and source is None) else _whole(value, source)
 
 
-def _number(value: Any, _: Source | None) -> Any:
+def _number(value: Any, _: ConfigSource | None) -> Any:
     if isinstance(value, bool):
         raise ValueError(value)
     return value
 
 
-def _rate(value: Any, source: Source | None) -> Any:
+def _rate(value: Any, source: ConfigSource | None) -> Any:
     return None if value == "none" else _number(value, source)
 
 
-def _switch(value: Any, _: Source | None) -> bool:
+def _switch(value: Any, _: ConfigSource | None) -> bool:
     if str(value).lower() not in ("true", "false"):
         raise ValueError(value)
     return str(value).lower() == "true"
@@ -183,15 +183,15 @@ def _list(value: Any) -> list[str]:
     return [_filled(each) for each in value]
 
 
-def _texts(value: Any, source: Source | None) -> list[str]:
+def _texts(value: Any, source: ConfigSource | None) -> list[str]:
     return [_expanded(each, source) for each in _list(value)]
 
 
-def _jars(value: Any, source: Source | None) -> list[str]:
+def _jars(value: Any, source: ConfigSource | None) -> list[str]:
     return [each if ":" in each else _path(each, source) for each in _list(value)]
 
 
-def _windows(value: Any, _: Source | None) -> list[str]:
+def _windows(value: Any, _: ConfigSource | None) -> list[str]:
     windows = _list(value)
     for each in windows:
         if not WINDOW.fullmatch(each):
@@ -202,7 +202,7 @@ def _windows(value: Any, _: Source | None) -> list[str]:
     return windows
 
 
-def _aliases(value: Any, source: Source | None) -> Aliases:
+def _aliases(value: Any, source: ConfigSource | None) -> Aliases:
     if isinstance(value, Aliases):
         return value
     texts = _texts(value, source)
@@ -217,7 +217,7 @@ def _aliases(value: Any, source: Source | None) -> Aliases:
     return Aliases.of(texts)
 
 
-def _times(value: Any, _: Source | None) -> str:
+def _times(value: Any, _: ConfigSource | None) -> str:
     line = NEVER if value is None else _filled(value)
     if line in (CONTINUOUS, NEVER):
         return line
@@ -230,7 +230,7 @@ def _times(value: Any, _: Source | None) -> str:
     return line
 
 
-def _tokens(value: Any, source: Source | None) -> list[str]:
+def _tokens(value: Any, source: ConfigSource | None) -> list[str]:
     """Entries contain secrets, so no message repeats one."""
     entries = _texts(value, source)
     for name, equals, secret in map(split_token, entries):
@@ -261,14 +261,14 @@ _COUNT = "a whole number, at least 1"
 _FINITE = Field(allow_inf_nan=False)
 _ABOVE_ZERO = Field(gt=0, allow_inf_nan=False)
 
-Text = Annotated[str, Kind("text", "text", _text)]
-Pattern = Annotated[str, Kind("text", "text such as lake.db.*", lambda value, _: _filled(value))]
-FilePath = Annotated[str, Kind("path", "text", _path)]
-Property = Annotated[str, Kind("text", "text, a number, true or false", _expanded)]
-Properties = Annotated[Mapping[str, Property], Kind("table of text", "a table of settings")]
+Text = Annotated[str, SettingType("text", "text", _text)]
+Pattern = Annotated[str, SettingType("text", "text such as lake.db.*", lambda value, _: _filled(value))]
+FilePath = Annotated[str, SettingType("path", "text", _path)]
+Property = Annotated[str, SettingType("text", "text, a number, true or false", _expanded)]
+Properties = Annotated[Mapping[str, Property], SettingType("table of text", "a table of settings")]
 Master = Annotated[
     str,
-    Kind(
+    SettingType(
         "text",
         "local[N], local[*], local-cluster[N,CORES,MB], spark://HOST:PORT, k8s://ADDRESS or yarn (not Connect: the driver's JVM is needed)",
         _master,
@@ -276,33 +276,37 @@ Master = Annotated[
 ]
 Address = Annotated[
     str,
-    Kind("address", "http://HOST:PORT or https://HOST, with a path if need be", _server),
+    SettingType("address", "http://HOST:PORT or https://HOST, with a path if need be", _server),
     PlainSerializer(redact_url),
 ]
 Database = Annotated[
     str,
-    Kind("address", "sqlite:///PATH or postgresql://USER:PASSWORD@HOST/NAME", _database),
+    SettingType("address", "sqlite:///PATH or postgresql://USER:PASSWORD@HOST/NAME", _database),
     PlainSerializer(redact_url),
 ]
-Count = Annotated[int, Kind("whole number", _COUNT, _whole)]
-Port = Annotated[int, Field(le=65_535), Kind("whole number", "a port, 1 to 65535", _whole)]
-Tasks = Annotated[int | None, Kind("whole number or all", f"{_COUNT}, or all", _tasks)]
-Number = Annotated[float, _FINITE, Kind("number", "a number", _number)]
-Positive = Annotated[float, _ABOVE_ZERO, Kind("number", "a number above 0", _number)]
-Cost = Annotated[float, Field(ge=0, allow_inf_nan=False), Kind("number", "a number, at least 0", _number)]
+Count = Annotated[int, SettingType("whole number", _COUNT, _whole)]
+Port = Annotated[int, Field(le=65_535), SettingType("whole number", "a port, 1 to 65535", _whole)]
+Tasks = Annotated[int | None, SettingType("whole number or all", f"{_COUNT}, or all", _tasks)]
+Number = Annotated[float, _FINITE, SettingType("number", "a number", _number)]
+Positive = Annotated[float, _ABOVE_ZERO, SettingType("number", "a number above 0", _number)]
+Cost = Annotated[
+    float, Field(ge=0, allow_inf_nan=False), SettingType("number", "a number, at least 0", _number)
+]
 Rate = Annotated[
-    Annotated[float, _ABOVE_ZERO] | None, Kind("number or none", "a number above 0, or none", _rate)
+    Annotated[float, _ABOVE_ZERO] | None, SettingType("number or none", "a number above 0, or none", _rate)
 ]
-Switch = Annotated[bool, Kind("true or false", "", _switch)]
-Texts = Annotated[tuple[str, ...], Kind("list of text", "a list of text", _texts)]
-Jars = Annotated[tuple[str, ...], Kind("list of text", "a list of paths or addresses of jars", _jars)]
+Switch = Annotated[bool, SettingType("true or false", "", _switch)]
+Texts = Annotated[tuple[str, ...], SettingType("list of text", "a list of text", _texts)]
+Jars = Annotated[tuple[str, ...], SettingType("list of text", "a list of paths or addresses of jars", _jars)]
 Pauses = Annotated[
-    tuple[str, ...], Kind("list of windows", "a list of windows such as 09:00-17:00", _windows)
+    tuple[str, ...], SettingType("list of windows", "a list of windows such as 09:00-17:00", _windows)
 ]
-When = Annotated[str, Kind("cron or continuous or never", "text", _times)]
+When = Annotated[str, SettingType("cron or continuous or never", "text", _times)]
 Places = Annotated[
-    InstanceOf[Aliases], Kind("list of text", "a list of text", _aliases), PlainSerializer(Aliases.texts)
+    InstanceOf[Aliases],
+    SettingType("list of text", "a list of text", _aliases),
+    PlainSerializer(Aliases.texts),
 ]
 Tokens = Annotated[
-    tuple[str, ...], Kind("list of text", "a list of text", _tokens), PlainSerializer(_shown_tokens)
+    tuple[str, ...], SettingType("list of text", "a list of text", _tokens), PlainSerializer(_shown_tokens)
 ]

@@ -21,15 +21,15 @@ from lakewarden.state.audit_log import OperatorAction, OperatorActions
 if TYPE_CHECKING:
     from lakewarden.policy.resolve import Policy
     from lakewarden.state.holds import Pin
-    from lakewarden.state.requests import Request
+    from lakewarden.state.requests import PassRequest
     from lakewarden.state.schedule import Suspension
-    from lakewarden.state.trash_batches import Restored
+    from lakewarden.state.trash_batches import RestoreResult
 
 # `begun` remains if the process stopped, or the database was lost, before the outcome was stored.
 BEGUN, DONE, REFUSED, FAILED = "begun", "done", "refused", "failed"
 
 
-def request_pass(warden: Lakewarden, who: Identity, table: str, ticket: str | None = None) -> Request:
+def request_pass(warden: Lakewarden, who: Identity, table: str, ticket: str | None = None) -> PassRequest:
     """Request a whole pass from the worker."""
     with _audited(warden, who, "request", table, ticket=ticket) as said:
         made = warden.schedule.request(table, Trigger("manual", who.name, ticket))
@@ -78,7 +78,7 @@ def restore(
     path: str | None = None,
     run: str | None = None,
     everything: bool = False,
-) -> Restored:
+) -> RestoreResult:
     """Restore trashed files: one, those of a run, or all."""
     with _audited(warden, who, "restore", table, path=path, run=run, everything=everything) as said:
         found = warden.restore(table, path, run=run, everything=everything, operator=who.name)

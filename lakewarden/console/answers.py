@@ -44,7 +44,7 @@ _STATUSES: tuple[tuple[type[LakewardenError], int], ...] = (
 )
 
 
-class Denied(Exception):
+class RequestDenied(Exception):
     """A request that is rejected before anything is done: no token, a wrong one, too large, too many."""
 
     def __init__(
@@ -74,7 +74,7 @@ class Denied(Exception):
         return {**told, "WWW-Authenticate": 'Bearer realm="lakewarden"'} if self.status == 401 else told
 
 
-class Answered(Exception):
+class ConsoleError(Exception):
     """A LakewardenError with a status that the route knows better than the error's class does."""
 
     def __init__(self, status: int, error: LakewardenError) -> None:
@@ -90,7 +90,7 @@ def named(status: int = 404) -> Iterator[None]:
         yield
     except UsageError as error:
         if type(error) is UsageError:  # not for a wrong setting or a database that does not answer
-            raise Answered(status, error) from error
+            raise ConsoleError(status, error) from error
         raise
 
 
@@ -129,16 +129,16 @@ def on_error(request: Request, error: Exception) -> Response:
     """Handles any exception of a handler. An unexpected one may contain an address or a secret: it is logged,
     but not sent."""
     match error:
-        case Denied():
+        case RequestDenied():
             return answer(request, error.status, error.to_dict(), error.headers())
-        case Answered():
+        case ConsoleError():
             return answer(request, error.status, error.error.to_dict())
         case LakewardenError():
             return answer(request, status_of(error), error.to_dict())
         case _:
             trace = redact_text("".join(traceback.format_exception(error)))
             log.error("%s %s failed: %s", request.method, one_line(request.url.path), trace)
-            told = Denied(
+            told = RequestDenied(
                 500,
                 "InternalError",
                 f"cannot answer {request.url.path}: an internal error occurred",

@@ -36,11 +36,11 @@ class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Asking(_Body):
+class MaintainBody(_Body):
     ticket: str | None = Field(None, max_length=_TEXT, description="what the pass is for")
 
 
-class Pinning(_Body):
+class PinBody(_Body):
     snapshot: int | None = Field(
         None, ge=0, lt=1 << 63, description="the snapshot to pin; default: the current one"
     )
@@ -49,24 +49,26 @@ class Pinning(_Body):
     ttl: str | None = Field(None, description="how long, such as 30m, 2h, 7d; default: forever")
 
 
-class Changing(_Body):
+class PolicyBody(_Body):
     set: dict[str, Any] = Field(default_factory=dict, description="policy keys and their new values")
     unset: list[str] = Field(default_factory=list, description="keys to remove")
     reset: bool = Field(False, description="first remove all values stored for the table")
 
 
-class Restoring(_Body):
+class RestoreBody(_Body):
     path: str | None = Field(None, description="restore this file")
     run: str | None = Field(None, description="restore the files that this run trashed")
     everything: bool = Field(False, description="restore all trashed files")
 
 
-class Suspending(_Body):
+class SuspendBody(_Body):
     reason: str = Field(max_length=_TEXT)
 
 
 @router.post("/tables/{table}/requests", status_code=202)
-def request_pass(warden: Warden, who: Operator, table: Named, body: Asking | None = None) -> JSONResponse:
+def request_pass(
+    warden: Warden, who: Operator, table: Named, body: MaintainBody | None = None
+) -> JSONResponse:
     """Request a whole pass from the worker. A table has one pending request: asking again refreshes it."""
     made = actions.request_pass(warden, who, table, body.ticket if body else None)
     return JSONResponse(made.to_dict(), 202)
@@ -80,7 +82,7 @@ def cancel(warden: Warden, who: Operator, run_id: str) -> JSONResponse:
 
 
 @router.post("/tables/{table}/pins", status_code=201)
-def pin(request: Request, warden: Warden, who: Operator, table: Named, body: Pinning) -> JSONResponse:
+def pin(request: Request, warden: Warden, who: Operator, table: Named, body: PinBody) -> JSONResponse:
     """Pin a snapshot, so that it stays readable. Reads the table: needs Spark."""
     heavy: Heavy = request.app.state.heavy
     made = heavy.act(
@@ -100,7 +102,9 @@ def unpin(warden: Warden, who: Operator, pin_id: str) -> JSONResponse:
 
 
 @router.patch("/tables/{table}/policy")
-def set_policy(request: Request, warden: Warden, who: Operator, table: Named, body: Changing) -> JSONResponse:
+def set_policy(
+    request: Request, warden: Warden, who: Operator, table: Named, body: PolicyBody
+) -> JSONResponse:
     """Change the policy values stored for the table. If one value is wrong, none is changed."""
     before, after = with_policy(
         request,
@@ -112,14 +116,14 @@ def set_policy(request: Request, warden: Warden, who: Operator, table: Named, bo
 
 
 @router.post("/tables/{table}/restore")
-def restore(warden: Warden, who: Operator, table: Named, body: Restoring) -> JSONResponse:
+def restore(warden: Warden, who: Operator, table: Named, body: RestoreBody) -> JSONResponse:
     """Restore trashed files permanently: one, those of a run, or all."""
     found = actions.restore(warden, who, table, path=body.path, run=body.run, everything=body.everything)
     return JSONResponse(RestoreReport(table, found).to_dict())
 
 
 @router.post("/tables/{table}/suspend")
-def suspend(warden: Warden, who: Operator, table: Named, body: Suspending) -> JSONResponse:
+def suspend(warden: Warden, who: Operator, table: Named, body: SuspendBody) -> JSONResponse:
     """Remove the table from the schedule until it is resumed. Requests and manual runs still work."""
     return JSONResponse(actions.suspend(warden, who, table, body.reason).to_dict())
 

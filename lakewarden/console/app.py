@@ -16,14 +16,14 @@ from starlette.staticfiles import StaticFiles
 
 from lakewarden.client import Lakewarden
 from lakewarden.config.schema import ConsoleConfig
-from lakewarden.console.answers import API, Answered, Denied, answer, on_error
+from lakewarden.console.answers import API, ConsoleError, RequestDenied, answer, on_error
 from lakewarden.console.api import api_router
 from lakewarden.console.auth import Auth, check
 from lakewarden.console.gate import Gate
 from lakewarden.console.limits import Heavy
 from lakewarden.console.login import login_router
 from lakewarden.console.manual import manual_router
-from lakewarden.console.refusals import Refusals
+from lakewarden.console.refusals import RefusalLog
 from lakewarden.errors import LakewardenError
 from lakewarden.version import build
 
@@ -57,7 +57,7 @@ def create_app(
         redoc_url=None,
     )
     auth = Auth(settings)
-    refusals = Refusals(warden)
+    refusals = RefusalLog(warden)
     app.state.warden, app.state.auth, app.state.heavy, app.state.refusals = (
         warden,
         auth,
@@ -70,7 +70,7 @@ def create_app(
     _add_probes(app, warden, metrics or (lambda: warden.health.metrics()[0]))
     app.mount("/static", StaticFiles(directory=_STATIC, check_dir=False), name="static")
     _add_pages(app)
-    for kind in (LakewardenError, Answered, Denied, Exception):
+    for kind in (LakewardenError, ConsoleError, RequestDenied, Exception):
         app.add_exception_handler(kind, on_error)
     app.add_exception_handler(HTTPException, _on_http)
     app.add_exception_handler(RequestValidationError, _on_invalid)
@@ -112,7 +112,7 @@ async def _on_http(request: Request, error: Exception) -> Response:
     """Errors of the router itself: no such address, wrong method."""
     assert isinstance(error, HTTPException)
     names = {404: "NotFound", 405: "WrongMethod"}
-    told = Denied(
+    told = RequestDenied(
         error.status_code,
         names.get(error.status_code, "HttpError"),
         f"{request.method} {request.url.path}: {str(error.detail).lower()}",
@@ -125,7 +125,7 @@ async def _on_invalid(request: Request, error: Exception) -> Response:
     """An invalid parameter or body. The value is not repeated in the message: it may contain anything."""
     assert isinstance(error, RequestValidationError)
     wrong = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-    told = Denied(
+    told = RequestDenied(
         400, "UsageError", f"cannot read {request.method} {request.url.path}: {wrong}", f"see {API}/docs"
     )
     return answer(request, 400, told.to_dict())

@@ -20,7 +20,7 @@ from starlette.requests import Request
 
 from lakewarden import clock
 from lakewarden.config.schema import ConsoleConfig, Token
-from lakewarden.console.answers import API, Denied
+from lakewarden.console.answers import API, RequestDenied
 from lakewarden.errors import ConfigError
 
 READ, OPERATE = "read", "operate"
@@ -51,7 +51,9 @@ def reader(request: Request) -> Identity:
     """The caller of a reading route. The gate has already identified it: see `gate.Gate`."""
     found: Identity | None = request.scope.get("lakewarden.identity")
     if found is None:
-        raise Denied(401, "Unauthorized", f"cannot open {request.url.path}: the request has no token", _HOW)
+        raise RequestDenied(
+            401, "Unauthorized", f"cannot open {request.url.path}: the request has no token", _HOW
+        )
     return found
 
 
@@ -59,7 +61,7 @@ def operator(request: Request) -> Identity:
     """The caller of an acting route. A read token is not enough."""
     found = reader(request)
     if not found.operates:
-        raise Denied(
+        raise RequestDenied(
             403,
             "Forbidden",
             f"{request.method} {request.url.path}: the token of {found.name} may read, not act",
@@ -248,14 +250,14 @@ def check_form(identity: Identity, path: str, headers: dict[str, str], body: byt
     if identity.by == "token":
         return
     if not from_here(headers):
-        raise Denied(
+        raise RequestDenied(
             403, "OtherOrigin", f"cannot post to {path}: the page that sent it is not from this console"
         )
     if identity.by == "loopback" and path.startswith(API) and not is_browser(headers):
         return  # a program on this machine, when no tokens are configured
     shown = headers.get(CSRF_HEADER) or _field(headers, body)
     if not hmac.compare_digest(shown.encode(), identity.csrf.encode()):
-        raise Denied(
+        raise RequestDenied(
             403,
             "WrongForm",
             f"cannot post to {path}: the form's csrf field is missing or old",
@@ -274,7 +276,9 @@ def form_of(body: bytes) -> dict[str, str]:
     try:
         found = parse_qs(body.decode("utf-8", "replace"), max_num_fields=_FIELDS)
     except ValueError:
-        raise Denied(400, "WrongForm", f"cannot read the form: it has more than {_FIELDS} fields") from None
+        raise RequestDenied(
+            400, "WrongForm", f"cannot read the form: it has more than {_FIELDS} fields"
+        ) from None
     return {name: values[0] for name, values in found.items()}
 
 
@@ -289,7 +293,7 @@ def check_reading(identity: Identity, path: str, headers: dict[str, str]) -> Non
     if identity.by == "token" or not path.startswith(API) or headers.get("sec-fetch-dest") == "document":
         return
     if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-        raise Denied(
+        raise RequestDenied(
             403, "OtherOrigin", f"cannot read {path}: the page that sent the request is not from this console"
         )
 

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lakewarden.console.answers import Denied, answer, on_error, wants_page
+from lakewarden.console.answers import RequestDenied, answer, on_error, wants_page
 from lakewarden.console.auth import (
     _HOW,
     OPERATE,
@@ -28,8 +28,8 @@ from lakewarden.console.auth import (
     is_local,
 )
 from lakewarden.console.limits import Rates, read_body
-from lakewarden.console.refusals import Refusals, stranger
-from lakewarden.gateway.connection import neighbourhood
+from lakewarden.console.refusals import RefusalLog, unknown_client
+from lakewarden.gateway.connection import address_range
 
 LOGIN, LOGOUT, STATIC = "/login", "/logout", "/static/"
 # Without a token only on the loopback address and under a name of this machine: a web page may use another name for it.
@@ -52,7 +52,7 @@ HEADERS = {
 class Gate:
     """ASGI middleware around the whole application."""
 
-    def __init__(self, app: ASGIApp, *, auth: Auth, refusals: Refusals) -> None:
+    def __init__(self, app: ASGIApp, *, auth: Auth, refusals: RefusalLog) -> None:
         self._app, self._auth, self._refusals = app, auth, refusals
         self._settings = auth.settings
         self._rates = Rates(auth.settings.requests_per_s)
@@ -64,7 +64,7 @@ class Gate:
         send = self._with_headers(scope, send)
         try:
             receive = await self._pass(scope, receive)
-        except Denied as denied:
+        except RequestDenied as denied:
             response = await self._turned_away(scope, denied)
             await response(scope, receive, send)
             return
@@ -82,9 +82,9 @@ class Gate:
     async def _pass(self, scope: Scope, receive: Receive) -> Receive:
         address, method, path = client_of(scope), scope["method"], scope["path"]
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        wait = self._rates.take(neighbourhood(address))
+        wait = self._rates.take(address_range(address))
         if wait:
-            raise Denied(
+            raise RequestDenied(
                 429,
                 "TooFast",
                 f"{method} {path}: more than {self._settings.requests_per_s:g} requests per second",
@@ -102,7 +102,7 @@ class Gate:
         body = await read_body(receive, headers.get("content-length"), self._settings.max_body_kb * 1024)
         if path == LOGIN:
             if not from_here(headers):
-                raise Denied(
+                raise RequestDenied(
                     403,
                     "OtherOrigin",
                     f"cannot post to {path}: the page that sent it is not from this console",
@@ -117,7 +117,7 @@ class Gate:
         if not self._auth.tokens and not here:
             # A web page can reach local servers through a DNS name that points to 127.0.0.1. With tokens that is harmless:
             # browsers send the session's cookie only to the name of the login page.
-            raise Denied(
+            raise RequestDenied(
                 403,
                 "OtherHost",
                 f"{method} {path}: the Host header names another machine",
@@ -128,28 +128,28 @@ class Gate:
         if path in PROBES and method in SAFE and self._settings.loopback and here:
             return
         if identity is None:
-            raise Denied(401, "Unauthorized", f"{method} {path}: no token, or an unknown one", _HOW)
+            raise RequestDenied(401, "Unauthorized", f"{method} {path}: no token, or an unknown one", _HOW)
         if method not in SAFE and identity.role != OPERATE and path != LOGOUT:
-            raise Denied(
+            raise RequestDenied(
                 403,
                 "Forbidden",
                 f"{method} {path}: the token of {identity.name} may read, not act",
                 "use a token of operate_tokens in [console]",
             )
 
-    async def _turned_away(self, scope: Scope, denied: Denied) -> Response:
+    async def _turned_away(self, scope: Scope, denied: RequestDenied) -> Response:
         request = Request(scope)
         headers = {**denied.headers(), "Connection": "close"} if _unread(denied) else denied.headers()
         if _not_logged_in(request, denied):
             return RedirectResponse(f"{LOGIN}?next={quote(_local(request))}", 303)
         address = client_of(scope)
         if denied.status in (401, 403):
-            self._rates.fine(neighbourhood(address))
+            self._rates.fine(address_range(address))
         await self._note(scope, denied, address)
         return answer(request, denied.status, denied.to_dict(), headers)
 
-    async def _note(self, scope: Scope, denied: Denied, address: str) -> None:
-        who = scope.get("lakewarden.identity") or stranger(address)
+    async def _note(self, scope: Scope, denied: RequestDenied, address: str) -> None:
+        who = scope.get("lakewarden.identity") or unknown_client(address)
         target = f"{scope['method']} {scope['path']}"
         await run_in_threadpool(self._refusals.add, who, "access", target, denied.error, status=denied.status)
 
@@ -178,9 +178,11 @@ def _check_written(scope: Scope, host: str) -> None:
     if host and not _HOST.fullmatch(host):
         # Without a Host header, the answer uses the address this listens on.
         scope["headers"] = [each for each in scope["headers"] if each[0] != b"host"]
-        raise Denied(400, "WrongHost", "cannot read the request: its Host header is not a name and a port")
+        raise RequestDenied(
+            400, "WrongHost", "cannot read the request: its Host header is not a name and a port"
+        )
     if "\0" in scope["path"] or b"%00" in scope["query_string"]:
-        raise Denied(400, "WrongAddress", "cannot read the request: its address contains a zero byte")
+        raise RequestDenied(400, "WrongAddress", "cannot read the request: its address contains a zero byte")
 
 
 def client_of(scope: Scope) -> str:
@@ -189,12 +191,12 @@ def client_of(scope: Scope) -> str:
     return client[0] if client else ""
 
 
-def _unread(denied: Denied) -> bool:
+def _unread(denied: RequestDenied) -> bool:
     """Whether more of the request may still arrive: then the connection is closed after the answer."""
     return denied.status in (408, 413)
 
 
-def _not_logged_in(request: Request, denied: Denied) -> bool:
+def _not_logged_in(request: Request, denied: RequestDenied) -> bool:
     """A person who opened a page without having tried to log in."""
     tried = "authorization" in request.headers or request.method not in SAFE
     return denied.status == 401 and not tried and wants_page(request.url.path, request.headers)

@@ -15,7 +15,7 @@ from starlette.types import Message, Receive
 
 from lakewarden import clock
 from lakewarden.console import queries
-from lakewarden.console.answers import Denied
+from lakewarden.console.answers import RequestDenied
 from lakewarden.rate_limit import TokenBucket
 
 # A whole body must arrive within this time. The largest one takes a phone on a bad connection two seconds.
@@ -159,7 +159,7 @@ class Heavy:
             self._left_behind += late
         if late:
             answer.add_done_callback(self._came_back)
-            raise Denied(
+            raise RequestDenied(
                 504,
                 "TooSlow",
                 f"cannot read the table: the call took longer than {self._seconds:g} seconds; it still runs in Spark, but its result is dropped",
@@ -173,7 +173,7 @@ class Heavy:
         with self._lock:
             if self._waited_for >= most or self._left_behind >= most_left:
                 slow = f", and {self._left_behind} older ones have not ended" if self._left_behind else ""
-                raise Denied(
+                raise RequestDenied(
                     503,
                     "TooMany",
                     f"cannot read the table: {self._waited_for} calls that need Spark are running{slow}",
@@ -218,7 +218,7 @@ async def read_body(receive: Receive, declared: str | None, most: int) -> bytes:
             while True:
                 message: Message = await receive()
                 if message["type"] == "http.disconnect":
-                    raise Denied(
+                    raise RequestDenied(
                         400, "Disconnected", "cannot read the body: the client disconnected before the end"
                     )
                 body += message.get("body", b"")
@@ -227,13 +227,13 @@ async def read_body(receive: Receive, declared: str | None, most: int) -> bytes:
                 if not message.get("more_body", False):
                     return bytes(body)
     except TimeoutError:
-        raise Denied(
+        raise RequestDenied(
             408, "TooSlow", f"cannot read the body: it did not arrive within {BODY_SECONDS:g} seconds"
         ) from None
 
 
-def _too_large(most: int) -> Denied:
-    return Denied(
+def _too_large(most: int) -> RequestDenied:
+    return RequestDenied(
         413,
         "TooLarge",
         f"cannot read the body: it is larger than {most // 1024} kB",

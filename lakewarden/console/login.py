@@ -13,8 +13,8 @@ from lakewarden.console.actions import DONE, record
 from lakewarden.console.auth import SESSION_SECONDS, Auth, Identity, form_of
 from lakewarden.console.gate import LOGIN, LOGOUT, client_of
 from lakewarden.console.limits import Failures
-from lakewarden.console.refusals import Refusals, stranger
-from lakewarden.gateway.connection import neighbourhood
+from lakewarden.console.refusals import RefusalLog, unknown_client
+from lakewarden.gateway.connection import address_range
 
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -29,7 +29,7 @@ _PAGE = """<!doctype html>
 </main></body></html>"""
 
 
-def login_router(warden: Lakewarden, auth: Auth, refusals: Refusals) -> APIRouter:
+def login_router(warden: Lakewarden, auth: Auth, refusals: RefusalLog) -> APIRouter:
     router = APIRouter(include_in_schema=False)
     failures = Failures()
 
@@ -42,7 +42,7 @@ def login_router(warden: Lakewarden, auth: Auth, refusals: Refusals) -> APIRoute
         said = form_of(await request.body())
         token, there = said.get("token", ""), said.get("next", "/")
         address = client_of(request.scope)
-        near = neighbourhood(address)
+        near = address_range(address)
         wait = failures.wait(near)
         if wait:
             await _refused(address, "too many failed")
@@ -69,7 +69,7 @@ def login_router(warden: Lakewarden, auth: Auth, refusals: Refusals) -> APIRoute
         return answer
 
     async def _refused(address: str, reason: str) -> None:
-        await run_in_threadpool(refusals.add, stranger(address), "login", "console", reason)
+        await run_in_threadpool(refusals.add, unknown_client(address), "login", "console", reason)
 
     return router
 

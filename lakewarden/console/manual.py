@@ -23,7 +23,7 @@ _HEAD = """<!doctype html>
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class ManualRoute:
     """One line of the page."""
 
     method: str
@@ -33,14 +33,14 @@ class Route:
     role: str
 
 
-def routes(document: dict[str, Any]) -> Iterator[Route]:
+def routes(document: dict[str, Any]) -> Iterator[ManualRoute]:
     """Every call of the OpenAPI document, in its order."""
     for path, calls in document["paths"].items():
         for method, call in calls.items():
             asked = [each["name"] for each in call.get("parameters", ()) if each["in"] == "query"]
             role = "read" if method == "get" else "operate"
             fields = _fields(document, call)
-            yield Route(method.upper(), path, (*asked, *fields), call.get("description", ""), role)
+            yield ManualRoute(method.upper(), path, (*asked, *fields), call.get("description", ""), role)
 
 
 def _fields(document: dict[str, Any], call: dict[str, Any]) -> list[str]:
@@ -61,7 +61,7 @@ def manual_router() -> APIRouter:
     return router
 
 
-def _row(each: Route) -> str:
+def _row(each: ManualRoute) -> str:
     takes = ", ".join(f"<code>{escape(name)}</code>" for name in each.takes)
     return (
         f"<tr><td><code>{each.method} {escape(each.path)}</code></td><td>{takes}</td>"

@@ -10,16 +10,16 @@ from lakewarden import clock
 from lakewarden.client import Lakewarden
 from lakewarden.errors import UsageError
 from lakewarden.lineage.audit import INPUTS, Downstream, Node, downstream
-from lakewarden.lineage.history import Entry, Source, Wanted
+from lakewarden.lineage.history import Entry, EntrySource, HistoryQuery
 from lakewarden.model.run import Run
 from lakewarden.model.table import Snapshot
 from lakewarden.model.table_name import TableRef
 from lakewarden.state.audit_log import OperatorAction, OperatorActions
 from lakewarden.state.cold import ColdTables
 from lakewarden.state.holds import Heartbeat, Heartbeats, Load, Loads
-from lakewarden.state.run_queries import RunSearch, Sought
-from lakewarden.state.table_details import Painted, PaintedInput, Portraits
-from lakewarden.state.tables import Seen, SeenTables
+from lakewarden.state.run_queries import RunFilter, RunSearch
+from lakewarden.state.table_details import DetailIndex, InputRow, StoredDetails
+from lakewarden.state.tables import SeenTable, SeenTables
 from lakewarden.state.trash import TrashedFiles
 
 # ------------------------------------------------------------ tables
@@ -27,7 +27,7 @@ from lakewarden.state.trash import TrashedFiles
 
 def known_tables(lw: Lakewarden) -> tuple[str, ...]:
     """Names of all tables that were ever read or looked at, also of those that are gone."""
-    return tuple(sorted({*SeenTables(lw.state).names(), *Portraits(lw.state).names()}))
+    return tuple(sorted({*SeenTables(lw.state).names(), *StoredDetails(lw.state).names()}))
 
 
 def was_read(lw: Lakewarden, table: str) -> bool:
@@ -40,7 +40,7 @@ def cold_of(lw: Lakewarden, table: str) -> str:
     return cold_source(lw, SeenTables(lw.state).get(TableRef.parse(table)))
 
 
-def cold_source(lw: Lakewarden, seen: Seen | None) -> str:
+def cold_source(lw: Lakewarden, seen: SeenTable | None) -> str:
     """The same for a table as it was last read."""
     return ColdTables(lw.state).source(seen.properties, seen.uuid) if seen else ""
 
@@ -59,7 +59,7 @@ def find_runs(
     offset: int = 0,
 ) -> tuple[Run, ...]:
     """Runs of tables whose name contains (`exact`: is) the text, of this job, in this state; newest first, without plans."""
-    return RunSearch(lw.state).find(Sought(table, job, state, exact), limit, offset)
+    return RunSearch(lw.state).find(RunFilter(table, job, state, exact), limit, offset)
 
 
 def running(lw: Lakewarden) -> tuple[Run, ...]:
@@ -82,19 +82,19 @@ def operator_actions(
 # ------------------------------------------------------------ portraits and holds
 
 
-def portraits(lw: Lakewarden, tables: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
-    """The stored portraits of these tables: see `Portrait.read`."""
-    return Portraits(lw.state).of(tables)
+def stored_details(lw: Lakewarden, tables: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+    """The stored portraits of these tables: see `TableDetails.read`."""
+    return StoredDetails(lw.state).of(tables)
 
 
-def painted_holds(lw: Lakewarden) -> tuple[tuple[str, Mapping[str, Any]], ...]:
+def stored_holds(lw: Lakewarden) -> tuple[tuple[str, Mapping[str, Any]], ...]:
     """Holds of all tables from their portraits: the table, and a stored `HoldLine`."""
-    return Painted(lw.state).holds()
+    return DetailIndex(lw.state).holds()
 
 
-def inputs_naming(lw: Lakewarden, text: str) -> tuple[PaintedInput, ...]:
+def inputs_naming(lw: Lakewarden, text: str) -> tuple[InputRow, ...]:
     """Live commits of any table whose inputs name the text."""
-    return Painted(lw.state).inputs_naming(text)
+    return DetailIndex(lw.state).inputs_naming(text)
 
 
 def writers(lw: Lakewarden) -> tuple[Heartbeat, ...]:
@@ -122,12 +122,12 @@ def downstream_known(lw: Lakewarden, table: str, snapshot_id: int) -> Downstream
     table = str(ref)
     pasts, names = lw.history.pasts.of_every_table(ref, True, unread)
     start = Node(names.get(table, table), snapshot_id)
-    entries = lw.history.pasts.entries(pasts, start.table, unread, Wanted(inputs=True))
+    entries = lw.history.pasts.entries(pasts, start.table, unread, HistoryQuery(inputs=True))
     entries += [
         each for past in pasts if str(past.ref) == start.table for each in past.known({snapshot_id}).values()
     ]
     shown = {(entry.table, entry.snapshot.id) for entry in entries}
-    live = [*Painted(lw.state).inputs(), *_start(lw, table, snapshot_id)]
+    live = [*DetailIndex(lw.state).inputs(), *_start(lw, table, snapshot_id)]
     for each in live:
         name = names.get(each.table, each.table)
         if (name, each.snapshot_id) not in shown:
@@ -141,11 +141,11 @@ def downstream_known(lw: Lakewarden, table: str, snapshot_id: int) -> Downstream
     return found
 
 
-def _start(lw: Lakewarden, table: str, snapshot_id: int) -> list[PaintedInput]:
+def _start(lw: Lakewarden, table: str, snapshot_id: int) -> list[InputRow]:
     """The snapshot itself, if its table's portrait has it. It may state no inputs."""
-    lines = portraits(lw, [table]).get(table, {}).get("snapshots", ())
+    lines = stored_details(lw, [table]).get(table, {}).get("snapshots", ())
     return [
-        PaintedInput(
+        InputRow(
             table,
             each["id"],
             datetime.fromisoformat(each["at"]),
@@ -157,7 +157,9 @@ def _start(lw: Lakewarden, table: str, snapshot_id: int) -> list[PaintedInput]:
     ]
 
 
-def _painted(table: str, found: PaintedInput) -> Entry:
+def _painted(table: str, found: InputRow) -> Entry:
     """A live snapshot of a portrait as an entry of history, with as much of its summary as it has."""
     summary = {INPUTS: found.inputs} if found.inputs else {}
-    return Entry(table, Snapshot(found.snapshot_id, None, 0, found.at, found.operation, summary), Source.LIVE)
+    return Entry(
+        table, Snapshot(found.snapshot_id, None, 0, found.at, found.operation, summary), EntrySource.LIVE
+    )

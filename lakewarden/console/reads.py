@@ -15,9 +15,9 @@ from lakewarden.errors import NoSuchTable, UsageError
 from lakewarden.model.table_name import TableRef
 from lakewarden.report.run import RunReport
 from lakewarden.state.fleet import Fleet
-from lakewarden.state.health import TableHealth, Warned
-from lakewarden.state.schedule import Standing, Suspension
-from lakewarden.state.tables import Seen, SeenTables
+from lakewarden.state.health import StoredWarning, TableHealth
+from lakewarden.state.schedule import Suspension, TableSchedule
+from lakewarden.state.tables import SeenTable, SeenTables
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class TableState:
     table: str
     format: str
     health: TableHealth | None
-    warnings: tuple[Warned, ...]
+    warnings: tuple[StoredWarning, ...]
     suspension: Suspension | None
 
 
@@ -39,7 +39,7 @@ class FleetState:
     """All tables that are known and not gone, by name. `warnings` are theirs, and those about the fleet as a whole."""
 
     tables: Mapping[str, TableState]
-    warnings: tuple[Warned, ...]
+    warnings: tuple[StoredWarning, ...]
     suspensions: Mapping[str, Suspension]
     not_looked_at: tuple[str, ...]
 
@@ -48,9 +48,9 @@ class FleetState:
 class OneTable(TableState):
     """One table, with what only its own page needs. `seen` is None if no command and no worker has read it."""
 
-    seen: Seen | None
-    over: tuple[Warned, ...]
-    standings: tuple[Standing, ...]
+    seen: SeenTable | None
+    over: tuple[StoredWarning, ...]
+    standings: tuple[TableSchedule, ...]
 
 
 def fleet_state(warden: Lakewarden, now: datetime) -> FleetState:

@@ -11,7 +11,7 @@ from lakewarden.console.answers import log
 from lakewarden.console.auth import Identity
 from lakewarden.console.limits import Notes
 from lakewarden.errors import LakewardenError
-from lakewarden.gateway.connection import neighbourhood
+from lakewarden.gateway.connection import address_range
 from lakewarden.state.audit_log import OperatorActions
 
 UNKNOWN = "unknown"
@@ -21,14 +21,14 @@ MOST = 50_000
 _EVERY = 500
 
 
-class Refusals:
+class RefusalLog:
     """May be called from several threads; writing takes a moment."""
 
     def __init__(self, warden: Lakewarden) -> None:
         self._warden, self._notes = warden, Notes()
 
     def add(self, who: Identity, action: str, target: str, reason: str, **detail: Any) -> None:
-        before = self._notes.due(neighbourhood(who.address))
+        before = self._notes.due(address_range(who.address))
         if before is None:
             return
         said = {"reason": reason, **detail, **({"more_before": before} if before else {})}
@@ -41,6 +41,6 @@ class Refusals:
             log.error("cannot record that %s on %s was refused: %s", action, target, error.message)
 
 
-def stranger(address: str) -> Identity:
+def unknown_client(address: str) -> Identity:
     """An unknown sender."""
     return Identity(UNKNOWN, _NONE, address)

@@ -13,7 +13,7 @@ import uvicorn
 from lakewarden.client import Lakewarden
 from lakewarden.console.answers import API, log
 from lakewarden.console.app import create_app, with_address
-from lakewarden.console.refusals import stranger
+from lakewarden.console.refusals import unknown_client
 from lakewarden.errors import LakewardenError, UsageError
 from lakewarden.gateway.connection import STUCK_SECONDS, Connection
 from lakewarden.gateway.listener import Server, bind, check_tls, shown
@@ -26,7 +26,7 @@ _START_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Listening:
+class ConsoleAddress:
     """The address of a console, and whether it requires tokens."""
 
     address: str
@@ -72,25 +72,25 @@ class ConsoleServer:
         scheme = "http" if self._settings.tls_certificate is None else "https"
         return f"{scheme}://{shown(self._settings.host)}:{port}"
 
-    def serve(self, ready: Callable[[Listening], None] = lambda _: None) -> None:
+    def serve(self, ready: Callable[[ConsoleAddress], None] = lambda _: None) -> None:
         """Serve until SIGINT or SIGTERM, or `stop` from another thread. `ready` is called with the address."""
         settings = self._settings
         with bind(settings.host, settings.port, "console") as listener:
             port = listener.getsockname()[1]
-            told = Listening(self._at(port), bool(settings.tokens))
+            told = ConsoleAddress(self._at(port), bool(settings.tokens))
             self._server = Server(self._config(port), lambda: ready(told))
             # Objects loaded so far are excluded from garbage collection: scanning them again and again made every tenth page twice as slow.
             gc.collect()
             gc.freeze()
             self._server.run(sockets=[listener])
 
-    def start(self) -> Listening:
+    def start(self) -> ConsoleAddress:
         """Returns when the server listens; raises if it cannot listen."""
         heard = threading.Event()
-        told: list[Listening] = []
+        told: list[ConsoleAddress] = []
         failed: list[BaseException] = []
 
-        def ready(listening: Listening) -> None:
+        def ready(listening: ConsoleAddress) -> None:
             told.append(listening)
             heard.set()
 
@@ -155,5 +155,5 @@ class ConsoleConnection(Connection):
 
     def note(self, reason: str) -> None:
         app: Any = self.config.app
-        who = stranger(self.client[0] if self.client else "")
+        who = unknown_client(self.client[0] if self.client else "")
         self.loop.run_in_executor(None, app.state.refusals.add, who, "access", "a connection", reason)

@@ -14,7 +14,7 @@ from lakewarden.state.database import State
 from lakewarden.state.trash import TrashedFiles
 from lakewarden.storage.objects import Objects
 from lakewarden.tables.metadata_files import (
-    KnownStrays,
+    ForeignMetadataCache,
     document_of,
     foreign_metadata,
     forks,
@@ -25,7 +25,7 @@ from lakewarden.tables.metadata_files import (
     whose,
     without_ancestors,
 )
-from lakewarden.tables.places import MetadataFile, Places, roots
+from lakewarden.tables.places import Places, TableMetadataFile, roots
 
 # The longest time between two commits that raced each other: a catalog may take this long over one commit.
 _RACE_MS = 600_000
@@ -33,7 +33,7 @@ _RACE_MS = 600_000
 _WAITS = (0.5, 2.0)
 
 
-def refuse_foreign(action: str, view: TableView, state: State, known: KnownStrays) -> None:
+def refuse_foreign(action: str, view: TableView, state: State, known: ForeignMetadataCache) -> None:
     """Refuses if the table's folders hold metadata of another format: then another tool owns the files in them.
 
     Iceberg metadata beside a Paimon table counts too, unless the table publishes it itself or an operator has
@@ -50,7 +50,7 @@ def refuse_other_formats(action: str, view: TableView) -> None:
     check_ownership(action, view, (), foreign_metadata(Objects(view.io), view))
 
 
-def unclaimed(state: State, view: TableView, strays: Sequence[MetadataFile]) -> list[MetadataFile]:
+def unclaimed(state: State, view: TableView, strays: Sequence[TableMetadataFile]) -> list[TableMetadataFile]:
     """Drop the files that an operator has claimed. A claim is for a place and a uuid: another table's file of
     the same name does not match.
     """
@@ -63,11 +63,11 @@ def unclaimed(state: State, view: TableView, strays: Sequence[MetadataFile]) -> 
 def settled(
     objects: Objects,
     view: TableView,
-    strays: Sequence[MetadataFile],
+    strays: Sequence[TableMetadataFile],
     look: Callable[[], TableView],
     *,
     whole: bool = True,
-) -> list[MetadataFile]:
+) -> list[TableMetadataFile]:
     """Drop the metadata files of failed commits, and earlier states of the table that its log no longer names.
 
     A writer puts its metadata file in place before the catalog points to it, and deletes the file if another
@@ -89,7 +89,7 @@ def settled(
     return [each for each in remaining if each.path not in dead]
 
 
-def _written(objects: Objects, strays: Sequence[MetadataFile]) -> list[MetadataFile]:
+def _written(objects: Objects, strays: Sequence[TableMetadataFile]) -> list[TableMetadataFile]:
     """Read files with incomplete content again: on a disk, a commit that is in progress shows half of its file."""
     files = list(strays)
     for wait in _WAITS:
@@ -102,7 +102,7 @@ def _written(objects: Objects, strays: Sequence[MetadataFile]) -> list[MetadataF
     return files
 
 
-def _is_dead(objects: Objects, view: TableView, file: MetadataFile) -> bool:
+def _is_dead(objects: Objects, view: TableView, file: TableMetadataFile) -> bool:
     """Whether a commit that lost a race left this metadata file: no table needs anything that only this file
     names.
 
@@ -141,7 +141,7 @@ def refuse_forked(
     places: Places,
     look: Callable[[], TableView],
     state: State,
-    known: KnownStrays,
+    known: ForeignMetadataCache,
 ) -> None:
     """Refuses if the table has metadata that is not an earlier state of the catalog's current metadata: another
     catalog may change the table too.

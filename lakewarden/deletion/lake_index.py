@@ -20,10 +20,10 @@ from lakewarden.deletion.proof import Proof
 from lakewarden.errors import LakewardenError, Refused
 from lakewarden.model.location import Location
 from lakewarden.model.table import TableView
-from lakewarden.tables.every_table import Catalogs
+from lakewarden.tables.every_table import AllCatalogs
 from lakewarden.tables.lake_readings import LakeReadings
-from lakewarden.tables.places import MetadataFile, Places, roots
-from lakewarden.tables.reachability import Reached
+from lakewarden.tables.places import Places, TableMetadataFile, roots
+from lakewarden.tables.reachability import ReachableFiles
 from lakewarden.tables.reread import WAITS
 
 # The oldest a proof may be when it is handed out. The rest of its valid time is enough to check and delete a batch of files.
@@ -40,11 +40,11 @@ class Neighbours:
     """The tables around one table. `view` is the table as it was planned; `strays` are metadata files found in its folders."""
 
     action: str
-    lake: Catalogs
+    lake: AllCatalogs
     view: TableView
-    strays: Sequence[MetadataFile] = ()
+    strays: Sequence[TableMetadataFile] = ()
     places: Places = field(default_factory=Places)
-    _known: dict[tuple[str, str], Reached] = field(default_factory=dict)
+    _known: dict[tuple[str, str], ReachableFiles] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._readings = LakeReadings(self.action, self.lake, self.view.ref, _READY_AGE)
@@ -73,7 +73,7 @@ class Neighbours:
         check_ownership(self.action, own, others, self.strays, self.places)
         self._readings.forget_before(clock.now())
 
-    def _prove(self) -> tuple[TableView, Mapping[tuple[str, str], Reached]]:
+    def _prove(self) -> tuple[TableView, Mapping[tuple[str, str], ReachableFiles]]:
         for attempt in range(1, _ATTEMPTS + 1):
             own, others = self.read()
             check_ownership(self.action, own, others, self.strays, self.places)
@@ -123,7 +123,7 @@ class Neighbours:
             )
         return own
 
-    def _reached(self, view: TableView) -> Reached:
+    def _reached(self, view: TableView) -> ReachableFiles:
         """The files that a table needs. They change only with its metadata file, which is never overwritten."""
         if not view.metadata_location:
             error = LakewardenError(reason="its catalog does not name its metadata file", hint="")

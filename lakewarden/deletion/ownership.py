@@ -14,7 +14,7 @@ from lakewarden.errors import Refused
 from lakewarden.model.location import Location, inside, same
 from lakewarden.model.table import TableView
 from lakewarden.tables.metadata_files import forks, is_ahead
-from lakewarden.tables.places import NO_HOMES, MetadataFile, Places, roots
+from lakewarden.tables.places import NO_HOMES, Places, TableMetadataFile, roots
 
 # The tool that looks after tables of each format.
 TOOLS = {
@@ -31,7 +31,7 @@ def check_ownership(
     action: str,
     view: TableView,
     others: Sequence[TableView],
-    found: Sequence[MetadataFile] = (),
+    found: Sequence[TableMetadataFile] = (),
     places: Places = NO_HOMES,
 ) -> None:
     """Refuses if files in this table's folders may belong to another table. The message names both tables and
@@ -53,7 +53,7 @@ def check_ownership(
         _check_own(action, view, each)
 
 
-def check_one_history(action: str, view: TableView, found: Sequence[MetadataFile]) -> None:
+def check_one_history(action: str, view: TableView, found: Sequence[TableMetadataFile]) -> None:
     """Refuses if a metadata file of this table is neither the catalog's current one nor an ancestor of it.
 
     Then another catalog also changes the table, or the catalog was reset to an earlier state, or a failed
@@ -152,7 +152,7 @@ def _part(own: str, place: str, aliases: Aliases, disk: Disk) -> str | None:
     return own if may else None
 
 
-def _check_own(action: str, view: TableView, file: MetadataFile) -> None:
+def _check_own(action: str, view: TableView, file: TableMetadataFile) -> None:
     if not _lies_in(view, file.path):
         return
     if file.format != view.format and not _is_published(view, file):
@@ -179,10 +179,10 @@ def _publishes(view: TableView, other: TableView) -> bool:
 
     Such a table is part of every proof: the files that it names stay.
     """
-    return _is_published(view, MetadataFile(other.metadata_location, None, other.location, other.format))
+    return _is_published(view, TableMetadataFile(other.metadata_location, None, other.location, other.format))
 
 
-def _is_published(view: TableView, file: MetadataFile) -> bool:
+def _is_published(view: TableView, file: TableMetadataFile) -> bool:
     """Whether the Iceberg metadata in a Paimon table's folder is what the table itself publishes for Iceberg readers."""
     asked = view.format == "paimon" and view.properties.get(PUBLISHES, "disabled") != "disabled"
     here = file.location is not None and same(file.location, view.location)
@@ -193,7 +193,7 @@ def _adopt(view: TableView) -> str:
     return f"`lakewarden fsck '{view.ref}' --adopt-folder` lists these files; with `--yes` it marks them for deletion"
 
 
-def _foreign(action: str, view: TableView, file: MetadataFile) -> Refused:
+def _foreign(action: str, view: TableView, file: TableMetadataFile) -> Refused:
     tool, own = TOOLS[file.format], TOOLS[view.format]
     if file.format == "iceberg":
         return Refused(

@@ -21,7 +21,7 @@ from lakewarden.deletion.proof import Proof, Term
 from lakewarden.errors import Refused
 from lakewarden.model.table import TableView
 from lakewarden.model.table_name import TableRef
-from lakewarden.tables.reachability import Reached
+from lakewarden.tables.reachability import ReachableFiles
 
 # How long permission to erase trashed files is valid. Another process may take over a run that is silent for
 # longer than a minute, and a process that was suspended in between must not act on its old proof.
@@ -49,12 +49,12 @@ class Permit:
             )
 
 
-class Metadata(Protocol):
+class TableMetadata(Protocol):
     """The questions that a table must answer about the files it names: its newest metadata, and every file on the way to it."""
 
     def view(self, table: TableRef) -> TableView: ...
 
-    def reached(self, view: TableView) -> Reached: ...
+    def reached(self, view: TableView) -> ReachableFiles: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def never_sent(paths: Iterable[str], groups: Iterable[int], begun: Set[int]) -> 
 
 
 def ask_table(
-    metadata: Metadata, table: TableRef, uuid: str, paths: Sequence[str]
+    metadata: TableMetadata, table: TableRef, uuid: str, paths: Sequence[str]
 ) -> tuple[Unnamed, tuple[str, ...]]:
     """Ask every snapshot of the table's newest metadata. Returns the outputs that no snapshot names, and those
     that one does name.
@@ -141,14 +141,14 @@ def for_replaced_history(paths: Sequence[str], *, named: Collection[str]) -> Per
 
 
 @dataclass(frozen=True, slots=True)
-class Condemned:
+class TrashedObject:
     """A trashed file as it was just seen on the store. `modified` None: its age is unknown."""
 
     path: str
     modified: datetime | None
 
 
-def for_trashed(batch: Sequence[Condemned], *, proof: Proof, holds: Holds, term: Term) -> Permit:
+def for_trashed(batch: Sequence[TrashedObject], *, proof: Proof, holds: Holds, term: Term) -> Permit:
     """Permit deletion of trashed files whose grace period is over, or refuse and name the first file that is
     still needed.
 

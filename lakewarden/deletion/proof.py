@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lakewarden.config.aliases import Aliases
 from lakewarden.model.location import hashes
 from lakewarden.model.run import Owner
-from lakewarden.tables.reachability import Reached, contains
+from lakewarden.tables.reachability import ReachableFiles, contains
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Proof:
     """The files that every table needs, first the table they were trashed for. A proof is complete, or it is not made."""
 
-    reached: tuple[Reached, ...]
+    reached: tuple[ReachableFiles, ...]
     # By name, when each table was last asked for its pointer and each catalog for its list. Two names may lead to one table.
     read_at: Mapping[str, datetime]
     aliases: Aliases = field(default_factory=Aliases)

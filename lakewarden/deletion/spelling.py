@@ -15,7 +15,7 @@ from lakewarden.config.aliases import Aliases
 from lakewarden.errors import Refused
 from lakewarden.model.location import Location, real, same, without_common_end
 from lakewarden.model.table import TableView
-from lakewarden.tables.reachability import Reached
+from lakewarden.tables.reachability import ReachableFiles
 from lakewarden.tables.spelling import NamedPaths, OneFolder, PathSet
 
 if TYPE_CHECKING:
@@ -54,7 +54,9 @@ class Spellings:
                 *_lines(candidate, other),
             )
 
-    def doubtful(self, candidates: pa.Array | pa.ChunkedArray, others: Iterable[Reached]) -> dict[str, str]:
+    def doubtful(
+        self, candidates: pa.Array | pa.ChunkedArray, others: Iterable[ReachableFiles]
+    ) -> dict[str, str]:
         """The files that another table may need under another path, or that a link may need, each with the
         reason.
 
@@ -71,14 +73,14 @@ class Spellings:
             for file, link in self._names.linked_to(files).items()
         }
 
-    def _called_like(self, files: PathSet, others: Iterable[Reached]) -> dict[str, str]:
+    def _called_like(self, files: PathSet, others: Iterable[ReachableFiles]) -> dict[str, str]:
         doubts: dict[str, str] = {}
         for file, table, other in self._names.called_like(files, others):
             reason = f"{table.table} names {other}, which may be the same file"
             doubts.setdefault(file, _settled_by(reason, *_lines(file, other)))
         return doubts
 
-    def _in_one_folder(self, files: PathSet, others: Iterable[Reached]) -> dict[str, str]:
+    def _in_one_folder(self, files: PathSet, others: Iterable[ReachableFiles]) -> dict[str, str]:
         doubts: dict[str, str] = {}
         for mine, table, found in self._names.in_one_folder(files, others):
             folder, other, shown = found.path, found.other, found.shown

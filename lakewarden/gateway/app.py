@@ -11,13 +11,13 @@ from typing import Any
 import httpx
 
 from lakewarden import clock
-from lakewarden.gateway import responses as answers
+from lakewarden.gateway import responses
 from lakewarden.gateway.bodies import Bodies
-from lakewarden.gateway.commit_guard import Door, Request
+from lakewarden.gateway.commit_guard import GatewayCommitGuard, GatewayRequest
 from lakewarden.gateway.metrics import Counts
-from lakewarden.gateway.policies import Policies
-from lakewarden.gateway.responses import Answer, Answered, Headers
-from lakewarden.gateway.routes import OVERRIDES, Kind, Route, Unreadable, route
+from lakewarden.gateway.policies import PolicyCache
+from lakewarden.gateway.responses import EarlyResponse, GatewayResponse, Headers
+from lakewarden.gateway.routes import OVERRIDES, GatewayRoute, RouteKind, UnclearRequest, route
 from lakewarden.gateway.state_queries import Facts
 from lakewarden.gateway.upstream import NOT_SENT, Upstream, forwarded, returned
 
@@ -36,9 +36,9 @@ class Gateway:
 
     def __init__(
         self,
-        door: Door,
+        door: GatewayCommitGuard,
         upstream: Upstream,
-        policies: Policies,
+        policies: PolicyCache,
         counts: Counts,
         facts: Facts,
         about: dict[str, str],
@@ -95,17 +95,17 @@ class Gateway:
         if path in (METRICS, HEALTH):
             await _whole(send, await self._own(path))
             return
-        kind, status = Kind.OTHER, 0
+        kind, status = RouteKind.OTHER, 0
         try:
             parsed = _routed(method, path, headers)
             kind = parsed.kind
             status = await self._handled(parsed, scope, receive, send)
-        except Unreadable as error:
-            refusal = answers.bad_request(
+        except UnclearRequest as error:
+            refusal = responses.bad_request(
                 f"Lakewarden's gateway does not let through what it cannot judge: {error}"
             )
             status = await _whole(send, refusal)
-        except Answered as ended:
+        except EarlyResponse as ended:
             if ended.answer.status == 408:
                 self.counts.cut_off.labels("the body did not arrive in time").inc()
             status = await _whole(send, ended.answer)
@@ -113,29 +113,29 @@ class Gateway:
             self.counts.requests.labels(kind.value, str(status)).inc()
             self.counts.seconds.labels(kind.value).observe(clock.monotonic() - began)
 
-    async def _own(self, path: bytes) -> Answer:
+    async def _own(self, path: bytes) -> GatewayResponse:
         if path == METRICS:
-            return answers.text(self.counts.shown(), "text/plain; version=0.0.4; charset=utf-8")
+            return responses.text(self.counts.shown(), "text/plain; version=0.0.4; charset=utf-8")
         # Up even without its state database: read requests still work.
         state = "up" if await self._facts.answers() else "down"
-        return answers.document({"status": "up", "state": state, **self._about})
+        return responses.document({"status": "up", "state": state, **self._about})
 
-    async def _handled(self, parsed: Route, scope: Message, receive: Receive, send: Send) -> int:
+    async def _handled(self, parsed: GatewayRoute, scope: Message, receive: Receive, send: Send) -> int:
         method, headers = scope["method"], scope["headers"]
         query = scope["query_string"]
         target = scope["raw_path"] + (b"?" + query if query else b"")
         match parsed.kind:
-            case Kind.COMMIT | Kind.TRANSACTION:
+            case RouteKind.COMMIT | RouteKind.TRANSACTION:
                 async with self._bodies.whole(receive) as body:
-                    request = Request(method, target, headers, body)
+                    request = GatewayRequest(method, target, headers, body)
                     return await _whole(send, await self._door.commit(request, parsed))
-            case Kind.CONFIG:
+            case RouteKind.CONFIG:
                 return await _whole(send, await self._config(method, target, headers))
             case _:
                 try:
                     return await self._pass(method, target, headers, receive, send)
                 finally:
-                    if parsed.kind is Kind.TABLES:
+                    if parsed.kind is RouteKind.TABLES:
                         self._policies.forget()  # another table may have that name now
 
     async def _pass(self, method: str, target: bytes, headers: Headers, receive: Receive, send: Send) -> int:
@@ -161,7 +161,7 @@ class Gateway:
             await response.aclose()
         return response.status_code
 
-    async def _config(self, method: str, target: bytes, headers: Headers) -> Answer:
+    async def _config(self, method: str, target: bytes, headers: Headers) -> GatewayResponse:
         """The catalog's configuration, without an address that would lead clients around the gateway."""
         asked = [
             each
@@ -175,15 +175,15 @@ class Gateway:
         return without_address(answer)
 
 
-def _routed(method: str, path: bytes, headers: Headers) -> Route:
+def _routed(method: str, path: bytes, headers: Headers) -> GatewayRoute:
     parsed = route(method, path)
     overrides = any(name.lower() in OVERRIDES for name, _ in headers)
     if overrides:
-        raise Unreadable("a header replaces the method of the request")
+        raise UnclearRequest("a header replaces the method of the request")
     return parsed
 
 
-async def _whole(send: Send, answer: Answer) -> int:
+async def _whole(send: Send, answer: GatewayResponse) -> int:
     await send({"type": "http.response.start", "status": answer.status, "headers": list(answer.headers)})
     await send({"type": "http.response.body", "body": answer.body})
     return answer.status
@@ -203,14 +203,14 @@ def _of_answer(response: httpx.Response) -> Headers:
     return [each for each in headers if each[0] != b"content-length"]
 
 
-def _failed(error: httpx.HTTPError) -> Answer:
+def _failed(error: httpx.HTTPError) -> GatewayResponse:
     words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     if isinstance(error, NOT_SENT):
-        return answers.unavailable(f"the catalog cannot be reached, nothing was sent to it: {words}")
-    return answers.failed(f"the catalog did not answer: {words}")
+        return responses.unavailable(f"the catalog cannot be reached, nothing was sent to it: {words}")
+    return responses.failed(f"the catalog did not answer: {words}")
 
 
-def without_address(answer: Answer) -> Answer:
+def without_address(answer: GatewayResponse) -> GatewayResponse:
     """The configuration answer without `uri`; an error unchanged. An unreadable answer is refused, because it
     could hold an address.
     """
@@ -221,7 +221,7 @@ def without_address(answer: Answer) -> Answer:
     except (ValueError, RecursionError):
         content = None
     if not isinstance(content, dict):
-        return answers.unavailable("the catalog's configuration is not a JSON object")
+        return responses.unavailable("the catalog's configuration is not a JSON object")
     parts = [
         part
         for name in ("defaults", "overrides")
@@ -235,4 +235,4 @@ def without_address(answer: Answer) -> Answer:
     kept = [
         each for each in answer.headers if each[0] not in (b"content-length", b"content-encoding", b"etag")
     ]
-    return Answer(answer.status, [*kept, (b"content-length", str(len(body)).encode())], body)
+    return GatewayResponse(answer.status, [*kept, (b"content-length", str(len(body)).encode())], body)

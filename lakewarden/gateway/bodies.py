@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from lakewarden.gateway import responses as answers
+from lakewarden.gateway import responses
 from lakewarden.gateway.commit_request import MAX_BYTES
-from lakewarden.gateway.responses import Answered
+from lakewarden.gateway.responses import EarlyResponse
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
@@ -34,10 +34,10 @@ class Bodies:
                 body += part
                 if len(body) > MAX_BYTES:
                     too_large = f"a commit of more than {MAX_BYTES >> 20} MiB is not read"
-                    raise Answered(answers.too_large(too_large))
+                    raise EarlyResponse(responses.too_large(too_large))
                 if self._held > MOST_BYTES:
-                    raise Answered(
-                        answers.unavailable("too many large commits are in progress; nothing was forwarded")
+                    raise EarlyResponse(
+                        responses.unavailable("too many large commits are in progress; nothing was forwarded")
                     )
             yield bytes(body)
         finally:
@@ -58,8 +58,8 @@ class Bodies:
                     message = await receive()
             except TimeoutError:
                 late = f"the body of the request was not there within {self._seconds:g} seconds"
-                raise Answered(answers.too_slow(late)) from None
+                raise EarlyResponse(responses.too_slow(late)) from None
             if message["type"] == "http.disconnect":
-                raise Answered(answers.bad_request("the request ended before its body did"))
+                raise EarlyResponse(responses.bad_request("the request ended before its body did"))
             yield message.get("body", b"")
             more = message.get("more_body", False)

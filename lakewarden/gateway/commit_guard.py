@@ -22,14 +22,14 @@ from sqlalchemy.exc import SQLAlchemyError
 from lakewarden import clock
 from lakewarden.errors import CommitLost, LakewardenError, PolicyError, Unreachable
 from lakewarden.gateway import commit_request as commits
-from lakewarden.gateway import responses as answers
-from lakewarden.gateway.commit_order import Turn, Turns
-from lakewarden.gateway.commit_request import Change
-from lakewarden.gateway.judge import Now, Objection, Rules, judge, looks_at_table
+from lakewarden.gateway import responses
+from lakewarden.gateway.commit_order import CommitLocks, CommitOrder
+from lakewarden.gateway.commit_request import TableChange
+from lakewarden.gateway.judge import CommitRules, CurrentTable, Objection, judge, looks_at_table
 from lakewarden.gateway.metrics import Counts
-from lakewarden.gateway.policies import Policies
-from lakewarden.gateway.responses import Answer, Answered, Headers
-from lakewarden.gateway.routes import Kind, Route, Unreadable, table_path
+from lakewarden.gateway.policies import PolicyCache
+from lakewarden.gateway.responses import EarlyResponse, GatewayResponse, Headers
+from lakewarden.gateway.routes import GatewayRoute, RouteKind, UnclearRequest, table_path
 from lakewarden.gateway.state_queries import Facts
 from lakewarden.gateway.upstream import NOT_SENT, TableNow, Upstream, forwarded
 from lakewarden.lineage.validate import Requirements
@@ -49,7 +49,7 @@ _HINT = "see `lakewarden policy {table}` and `lakewarden holds {table}`"
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class GatewayRequest:
     """A request with its complete body. `target` is path and query, as sent."""
 
     method: str
@@ -62,11 +62,17 @@ class Request:
         return ",".join(value.decode("latin-1") for each, value in self.headers if each.lower() == name)
 
 
-class Door:
+class GatewayCommitGuard:
     """`catalog` is Lakewarden's name for the catalog behind the gateway."""
 
     def __init__(
-        self, catalog: str, upstream: Upstream, policies: Policies, facts: Facts, turns: Turns, counts: Counts
+        self,
+        catalog: str,
+        upstream: Upstream,
+        policies: PolicyCache,
+        facts: Facts,
+        turns: CommitOrder,
+        counts: Counts,
     ) -> None:
         self._catalog = catalog
         self._upstream = upstream
@@ -79,29 +85,29 @@ class Door:
     def close(self) -> None:
         self._readers.shutdown()
 
-    async def commit(self, request: Request, route: Route) -> Answer:
+    async def commit(self, request: GatewayRequest, route: GatewayRoute) -> GatewayResponse:
         try:
             return await self._judged(request, route, await self._read(request, route))
-        except Unreadable as error:
-            return answers.bad_request(
+        except UnclearRequest as error:
+            return responses.bad_request(
                 f"Lakewarden's gateway does not let through what it cannot judge: {error}"
             )
-        except Answered as ended:
+        except EarlyResponse as ended:
             return ended.answer
         except PolicyError as error:
-            return answers.forbidden(f"refusing to commit: {error.message}; {error.hint}")
+            return responses.forbidden(f"refusing to commit: {error.message}; {error.hint}")
         except CommitLost as error:
-            return answers.unavailable(
+            return responses.unavailable(
                 f"it is not the commit's turn, so nothing was forwarded: {error.message}"
             )
         except Exception as error:  # errors after forwarding never arrive here
             reason = _why(error)
             log.warning("a commit cannot be judged: %s", reason, exc_info=not isinstance(error, _EXPECTED))
-            return answers.unavailable(
+            return responses.unavailable(
                 f"Lakewarden's gateway cannot judge the commit now, so nothing was forwarded: {reason}"
             )
 
-    async def _read(self, request: Request, route: Route) -> tuple[Change, ...]:
+    async def _read(self, request: GatewayRequest, route: GatewayRoute) -> tuple[TableChange, ...]:
         encoding, charset = (
             request.header(b"content-encoding"),
             _charset(request.header(b"content-type")),
@@ -112,7 +118,9 @@ class Door:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._readers, commits.read, request.body, route, encoding, charset)
 
-    async def _judged(self, request: Request, route: Route, changes: Sequence[Change]) -> Answer:
+    async def _judged(
+        self, request: GatewayRequest, route: GatewayRoute, changes: Sequence[TableChange]
+    ) -> GatewayResponse:
         cases = [_Case(self._ref(each), each, _path(request, route, each)) for each in changes]
         rules = {each.ref: await self._rules(each, request.headers) for each in cases if each.change.updates}
         looking = [
@@ -121,7 +129,7 @@ class Door:
         waiting = [each for each in looking if each.change.takes_turn]
         before = {each.ref: await self._seen(each, request.headers) for each in waiting}
         tables = [(ref, seen.uuid) for ref, seen in before.items() if seen is not None]
-        answer: Answer | None = None
+        answer: GatewayResponse | None = None
         try:
             async with self._turns.taken(tables) as turn:
                 now = {each.ref: await self._now(each, request.headers, dict(tables)) for each in looking}
@@ -138,17 +146,17 @@ class Door:
                 self._policies.forget(each.ref)
         return answer
 
-    def _ref(self, change: Change) -> TableRef:
+    def _ref(self, change: TableChange) -> TableRef:
         return TableRef(self._catalog, change.namespace, change.table)
 
-    async def _rules(self, case: _Case, headers: Headers) -> Rules:
+    async def _rules(self, case: _Case, headers: Headers) -> CommitRules:
         async def properties() -> Mapping[str, str]:
             seen = await self._seen(case, headers)
             return case.change.afterwards({}) if seen is None else seen.properties
 
         if not case.change.judged:
             # Only whether the table may change at all: the state database is asked only if a property says it may not.
-            return Rules(Requirements(), cold_of=cold_source(await properties()))
+            return CommitRules(Requirements(), cold_of=cold_source(await properties()))
         if case.change.creates:
             return await self._policies.once(case.ref, await properties())
         try:
@@ -159,13 +167,13 @@ class Door:
             # Otherwise a table with a wrong property could never be corrected.
             return await self._policies.once(case.ref, cold_properties(await properties()))
 
-    async def _now(self, case: _Case, headers: Headers, uuids: Mapping[TableRef, str]) -> Now:
+    async def _now(self, case: _Case, headers: Headers, uuids: Mapping[TableRef, str]) -> CurrentTable:
         seen = await self._seen(case, headers)
         if seen is None:
-            return Now()
+            return CurrentTable()
         if uuids.get(case.ref, seen.uuid) != seen.uuid:
-            raise Answered(
-                answers.conflict(f"{case.ref} was dropped and created again while the commit waited")
+            raise EarlyResponse(
+                responses.conflict(f"{case.ref} was dropped and created again while the commit waited")
             )
         return await self._facts.now(case.ref, seen)
 
@@ -178,24 +186,27 @@ class Door:
         try:
             table = await self._upstream.table(case.path, headers, history=bool(case.change.removed))
         except (httpx.HTTPError, ValueError) as error:
-            raise Answered(_unseen(case.ref, f"{type(error).__name__}: {error}")) from error
+            raise EarlyResponse(_unseen(case.ref, f"{type(error).__name__}: {error}")) from error
         if isinstance(table, TableNow):
             return await self._facts.believed(table)
         if table.status == 404 and case.change.creates:
             return None
-        raise Answered(
+        raise EarlyResponse(
             table if 400 <= table.status < 500 else _unseen(case.ref, f"it answered {table.status}")
         )
 
     async def _refuse(
-        self, cases: Iterable[_Case], rules: Mapping[TableRef, Rules], now: Mapping[TableRef, Now]
+        self,
+        cases: Iterable[_Case],
+        rules: Mapping[TableRef, CommitRules],
+        now: Mapping[TableRef, CurrentTable],
     ) -> None:
         """End the request if a rule forbids any table's part of it. The message lists all objections."""
         reasons = []
         for case in cases:
             if case.ref not in rules:
                 continue
-            here = now.get(case.ref, Now())
+            here = now.get(case.ref, CurrentTable())
             if case.change.ruling:
                 before = here.properties
                 await self._policies.check(case.ref, before, case.change.afterwards(before))
@@ -208,9 +219,9 @@ class Door:
             counted_as = str(case.ref) if here.uuid or not case.change.creates else None
             self._counts.refused(counted_as, {each.rule for each in objections}, message)
         if reasons:
-            raise Answered(answers.forbidden("; ".join(reasons)))
+            raise EarlyResponse(responses.forbidden("; ".join(reasons)))
 
-    async def _forward(self, request: Request, turn: Turn, removes: bool) -> Answer:
+    async def _forward(self, request: GatewayRequest, turn: CommitLocks, removes: bool) -> GatewayResponse:
         await turn.forwarding(removes)
         began = clock.monotonic()
         try:
@@ -219,11 +230,11 @@ class Door:
             )
         except NOT_SENT as error:
             turn.settled()
-            return answers.unavailable(
+            return responses.unavailable(
                 f"the catalog cannot be reached, nothing was sent to it: {_words(error)}"
             )
         except Exception as error:  # whatever it is, the commit was sent: only "unknown" is a correct answer
-            return answers.unknown(
+            return responses.unknown(
                 f"the catalog did not say whether the commit happened ({_words(error)}); check the table before you try again"
             )
         finally:
@@ -237,23 +248,23 @@ class Door:
 @dataclass(frozen=True, slots=True)
 class _Case:
     ref: TableRef
-    change: Change
+    change: TableChange
     path: bytes
 
 
-def _check_distinct(now: Mapping[TableRef, Now]) -> None:
+def _check_distinct(now: Mapping[TableRef, CurrentTable]) -> None:
     """A catalog may know one table by several names. Two changes of one table cannot each be judged by the
     state before both.
     """
     names: dict[str, TableRef] = {}
     for ref, here in now.items():
         if here.uuid and names.setdefault(here.uuid, ref) is not ref:
-            raise Unreadable(f"{names[here.uuid]} and {ref} are the same table")
+            raise UnclearRequest(f"{names[here.uuid]} and {ref} are the same table")
 
 
-def _path(request: Request, route: Route, change: Change) -> bytes:
+def _path(request: GatewayRequest, route: GatewayRoute, change: TableChange) -> bytes:
     """The path of the table: as the client wrote it, or as a transaction names it."""
-    if route.kind is Kind.COMMIT:
+    if route.kind is RouteKind.COMMIT:
         return request.target.partition(b"?")[0]
     return table_path(route.before, change.namespace, change.table)
 
@@ -271,8 +282,8 @@ def _charset(content_type: str) -> str:
     return ""
 
 
-def _unseen(table: TableRef, reason: str) -> Answer:
-    return answers.unavailable(f"the catalog did not show {table} ({reason}); the commit was not forwarded")
+def _unseen(table: TableRef, reason: str) -> GatewayResponse:
+    return responses.unavailable(f"the catalog did not show {table} ({reason}); the commit was not forwarded")
 
 
 def _told(objections: Sequence[Objection]) -> str:

@@ -26,7 +26,7 @@ _THREADS = 32
 
 
 @dataclass(slots=True)
-class Turn:
+class CommitLocks:
     """The locks of one commit. From `forwarding` to `settled` the catalog may be executing it."""
 
     locks: list[Lock]
@@ -48,7 +48,7 @@ class Turn:
         self.open = False
 
 
-class Turns:
+class CommitOrder:
     """`wait`: for how many seconds a commit waits for earlier commits in this process."""
 
     def __init__(self, locks: Locks, wait: float) -> None:
@@ -61,10 +61,10 @@ class Turns:
         self._threads.shutdown()
 
     @asynccontextmanager
-    async def taken(self, tables: Iterable[tuple[TableRef, str]]) -> AsyncIterator[Turn]:
+    async def taken(self, tables: Iterable[tuple[TableRef, str]]) -> AsyncIterator[CommitLocks]:
         """The turn for these tables, each with its uuid. CommitLost if it does not come in time."""
         async with AsyncExitStack() as stack:
-            turn = Turn([])
+            turn = CommitLocks([])
             # In one order everywhere, so that two transactions never wait for each other; a table with two
             # names has one lock.
             for uuid, table in sorted({uuid: table for table, uuid in tables}.items()):

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lakewarden.gateway.routes import Kind, Route, Unreadable, plain_name
+from lakewarden.gateway.routes import GatewayRoute, RouteKind, UnclearRequest, plain_name
 from lakewarden.model.table_name import joined
 from lakewarden.policy.resolve import PROPERTY_PREFIX
 
@@ -65,7 +65,7 @@ class RefChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class TableChange:
     """One table's part of a commit, with the fields that are judged."""
 
     namespace: tuple[str, ...]
@@ -106,19 +106,19 @@ class Change:
         return bool(self.removed) or any(each not in self.added for each in named)
 
 
-def read(body: bytes, route: Route, encoding: str = "", charset: str = "") -> tuple[Change, ...]:
+def read(body: bytes, route: GatewayRoute, encoding: str = "", charset: str = "") -> tuple[TableChange, ...]:
     """Every table that the commit would change. Unreadable if that is not certain."""
     if charset and charset.lower() not in ("utf-8", "utf8"):
-        raise Unreadable(f"the body is {charset}, not UTF-8")
+        raise UnclearRequest(f"the body is {charset}, not UTF-8")
     document = _object(_parsed(_plain(body, encoding)), "the body")
-    if route.kind is Kind.COMMIT:
+    if route.kind is RouteKind.COMMIT:
         return (_change(document, _same(document, route)),)
     changes = _list(document, "table-changes")
     read = tuple(
         _change(each, _identifier(each)) for each in (_object(one, "a table change") for one in changes)
     )
     if len({(each.namespace, each.table) for each in read}) != len(read):
-        raise Unreadable("a table is named twice")
+        raise UnclearRequest("a table is named twice")
     return read
 
 
@@ -129,7 +129,7 @@ def _plain(body: bytes, encoding: str) -> bytes:
         case "gzip":
             return _gunzipped(body)
         case other:
-            raise Unreadable(f"the body is encoded as {other}")
+            raise UnclearRequest(f"the body is encoded as {other}")
 
 
 def _gunzipped(body: bytes) -> bytes:
@@ -137,40 +137,40 @@ def _gunzipped(body: bytes) -> bytes:
     try:
         plain = whole.decompress(body, MAX_BYTES)
     except zlib.error as error:
-        raise Unreadable(f"the body is not gzip: {error}") from None
+        raise UnclearRequest(f"the body is not gzip: {error}") from None
     if not whole.eof or whole.unused_data:
-        raise Unreadable("the body is more, or less, than one piece of gzip, or too large")
+        raise UnclearRequest("the body is more, or less, than one piece of gzip, or too large")
     return plain
 
 
 def _parsed(body: bytes) -> Any:
     if body.count(b"{") + body.count(b"[") > _MOST_PARTS:
-        raise Unreadable(f"the body has more than {_MOST_PARTS} objects and lists")
+        raise UnclearRequest(f"the body has more than {_MOST_PARTS} objects and lists")
     try:
         return json.loads(body.decode("utf-8"), object_pairs_hook=_once, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:  # JSONDecodeError and UnicodeDecodeError are ValueErrors
-        raise Unreadable(f"the body is not JSON: {error}") from None
+        raise UnclearRequest(f"the body is not JSON: {error}") from None
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     mapping = dict(pairs)
     if len(mapping) != len(pairs):
-        raise Unreadable("an object of the body has the same key twice")
+        raise UnclearRequest("an object of the body has the same key twice")
     return mapping
 
 
 def _no_number(text: str) -> None:
-    raise Unreadable(f"{text} is not a number in JSON")
+    raise UnclearRequest(f"{text} is not a number in JSON")
 
 
-def _same(document: Mapping[str, Any], route: Route) -> tuple[tuple[str, ...], str]:
+def _same(document: Mapping[str, Any], route: GatewayRoute) -> tuple[tuple[str, ...], str]:
     """The table in the path. A body that names another table is refused."""
     if document.get("identifier") is not None:
         namespace, name = _identifier(document)
         # Some clients put their own name of the catalog first.
         if name != route.table or namespace[-len(route.namespace) :] != route.namespace:
             named, meant = joined((*namespace, name)), joined((*route.namespace, route.table))
-            raise Unreadable(f"the body is about {named}, the path about {meant}")
+            raise UnclearRequest(f"the body is about {named}, the path about {meant}")
     return route.namespace, route.table
 
 
@@ -180,23 +180,23 @@ def _identifier(document: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
     name = _text(identifier.get("name"), "a table's name")
     names = (*levels, name)
     if not levels or not all(plain_name(each) for each in names) or sum(map(len, names)) > _NAME_LETTERS:
-        raise Unreadable("a table is not named, or by a name that no path can have")
+        raise UnclearRequest("a table is not named, or by a name that no path can have")
     return tuple(levels), name
 
 
-def _change(document: Mapping[str, Any], table: tuple[tuple[str, ...], str]) -> Change:
+def _change(document: Mapping[str, Any], table: tuple[tuple[str, ...], str]) -> TableChange:
     requirements = [_object(each, "a requirement") for each in _list(document, "requirements", missing=True)]
     updates = [_object(each, "an update") for each in _list(document, "updates", missing=True)]
     acting = [(_text(each.get("action"), "an action").lower(), each) for each in updates]
     for action, _ in acting:
         if action not in KNOWN:
-            raise Unreadable(f"{action!r} is no update this version of Lakewarden knows; a newer one may")
+            raise UnclearRequest(f"{action!r} is no update this version of Lakewarden knows; a newer one may")
     snapshots = [
         _object(each.get("snapshot"), "a snapshot") for name, each in acting if name == "add-snapshot"
     ]
     gone = [each for name, each in acting if name == "remove-snapshots"]
     properties, unset = _properties(acting)
-    return Change(
+    return TableChange(
         *table,
         creates=any(str(each.get("type")).lower() == "assert-create" for each in requirements),
         added=frozenset(_id(each.get("snapshot-id")) for each in snapshots),
@@ -245,33 +245,33 @@ def _properties(
 def _either(update: Mapping[str, Any], name: str, older: str) -> Any:
     """The value under the specification's name, or under the name that older clients use."""
     if name in update and older in update and update[name] != update[older]:
-        raise Unreadable(f"an update says one thing as {name} and another as {older}")
+        raise UnclearRequest(f"an update says one thing as {name} and another as {older}")
     return update.get(name, update.get(older))
 
 
 def _object(value: Any, what: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise Unreadable(f"{what} is not an object")
+        raise UnclearRequest(f"{what} is not an object")
     return value
 
 
 def _list(document: Mapping[str, Any], key: str, missing: bool = False) -> list[Any]:
     items = document.get(key, [] if missing else None)
     if not isinstance(items, list):
-        raise Unreadable(f"{key} is not a list")
+        raise UnclearRequest(f"{key} is not a list")
     return items
 
 
 def _texts(value: Any, what: str) -> dict[str, str]:
     texts = {} if value is None else _object(value, what)
     if not all(isinstance(each, str) for each in texts.values()):
-        raise Unreadable(f"{what} has a value that is not text")
+        raise UnclearRequest(f"{what} has a value that is not text")
     return texts
 
 
 def _text(value: Any, what: str) -> str:
     if not isinstance(value, str):
-        raise Unreadable(f"{what} is not text")
+        raise UnclearRequest(f"{what} is not text")
     return value
 
 
@@ -281,5 +281,5 @@ def _id(value: Any) -> int:
 
 def _whole(value: Any, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise Unreadable(f"{what} is not a whole number")
+        raise UnclearRequest(f"{what} is not a whole number")
     return value

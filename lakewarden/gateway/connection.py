@@ -20,7 +20,7 @@ SLOW = "headers did not arrive in time"
 HANDSHAKE = "the TLS handshake did not end in time"
 
 
-def neighbourhood(address: str) -> str:
+def address_range(address: str) -> str:
     """The address range that shares one limit. IPv6 clients can use many addresses, so the network counts."""
     try:
         parsed = ip_address(address.partition("%")[0])
@@ -63,7 +63,7 @@ class Connection(HttpToolsProtocol, ABC):
         `connection_made` only after the TLS handshake, so a client that never completes it would not be
         counted.
         """
-        self.client, self._near = (host, port), neighbourhood(host)
+        self.client, self._near = (host, port), address_range(host)
         same = sum(getattr(each, "_near", None) == self._near for each in self.connections)
         if same >= self.most_per_address():
             self.note(CONNECTIONS)

@@ -9,12 +9,12 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
-from lakewarden.gateway.commit_request import REF_AGE, Change, RefChange
+from lakewarden.gateway.commit_request import REF_AGE, RefChange, TableChange
 from lakewarden.lineage.validate import Requirements, validate_all
 from lakewarden.model.table import Snapshot, cold_source
 from lakewarden.policy.resolve import PROPERTY_PREFIX
 from lakewarden.state.holds import MIRROR, Pin
-from lakewarden.state.run_queries import Going
+from lakewarden.state.run_queries import ExpiringSnapshots
 from lakewarden.tables.streaming_writers import RESTARTS, held_in
 
 _SHOWN = 5
@@ -37,7 +37,7 @@ class Rule(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class CommitRules:
     """The rules of the table's policy for all commits. `settled` are the keys that the table may not set."""
 
     requirements: Requirements
@@ -49,19 +49,19 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Ref:
+class CurrentRef:
     kind: str
     snapshot_id: int
     max_age_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Now:
+class CurrentTable:
     """The table's current state; without a uuid it does not exist yet. `expiring` are snapshots that Lakewarden is expiring."""
 
-    refs: Mapping[str, Ref] = field(default_factory=dict)
+    refs: Mapping[str, CurrentRef] = field(default_factory=dict)
     pins: tuple[Pin, ...] = ()
-    expiring: Going = field(default_factory=Going)
+    expiring: ExpiringSnapshots = field(default_factory=ExpiringSnapshots)
     uuid: str = ""
     properties: Mapping[str, str] = field(default_factory=dict)
     snapshots: tuple[Snapshot, ...] = ()  # only if snapshots are to be removed
@@ -74,13 +74,13 @@ class Objection:
     reason: str
 
 
-def looks_at_table(change: Change, rules: Rules) -> bool:
+def looks_at_table(change: TableChange, rules: CommitRules) -> bool:
     """Whether the table's current state is needed to judge the change. An append to a branch does not need it."""
     changes_it = (change.uuids or change.ruling) and not change.creates
     return bool(changes_it) or change.takes_turn or any(_guarded(ref.name, rules) for ref in change.refs)
 
 
-def judge(change: Change, rules: Rules, now: Now) -> tuple[Objection, ...]:
+def judge(change: TableChange, rules: CommitRules, now: CurrentTable) -> tuple[Objection, ...]:
     """Every objection to the change; empty if it may go to the catalog."""
     return (
         *_frozen(change, rules, now),
@@ -92,19 +92,19 @@ def judge(change: Change, rules: Rules, now: Now) -> tuple[Objection, ...]:
     )
 
 
-def _frozen(change: Change, rules: Rules, now: Now) -> Iterator[Objection]:
+def _frozen(change: TableChange, rules: CommitRules, now: CurrentTable) -> Iterator[Objection]:
     """No change is allowed, not even to the property that says so: a cold table has the only copy of expired data."""
     live = cold_source(now.properties) or rules.cold_of
     if live and change.updates:
         yield Objection(Rule.COLD, f"it is the colder tier of {live}, and read only")
 
 
-def _lineage(change: Change, rules: Rules) -> Iterator[Objection]:
+def _lineage(change: TableChange, rules: CommitRules) -> Iterator[Objection]:
     violations = validate_all(change.summaries, rules.requirements)
     yield from (Objection(Rule.LINEAGE, str(each)) for each in violations)
 
 
-def _identity(change: Change, now: Now) -> Iterator[Objection]:
+def _identity(change: TableChange, now: CurrentTable) -> Iterator[Objection]:
     if not change.creates and any(each.lower() != now.uuid.lower() for each in change.uuids):
         yield Objection(
             Rule.UUID,
@@ -112,7 +112,7 @@ def _identity(change: Change, now: Now) -> Iterator[Objection]:
         )
 
 
-def _properties(change: Change, rules: Rules, now: Now) -> Iterator[Objection]:
+def _properties(change: TableChange, rules: CommitRules, now: CurrentTable) -> Iterator[Objection]:
     """A client that may change a table may not change properties that the operator's policy sets."""
     if not now.uuid:
         return
@@ -131,7 +131,7 @@ def _properties(change: Change, rules: Rules, now: Now) -> Iterator[Objection]:
         )
 
 
-def _removal(change: Change, rules: Rules, now: Now) -> Iterator[Objection]:
+def _removal(change: TableChange, rules: CommitRules, now: CurrentTable) -> Iterator[Objection]:
     for pin in now.pins:
         if pin.snapshot_id in change.removed:
             until = "" if pin.expires_at is None else f" until {pin.expires_at:%Y-%m-%d %H:%M} UTC"
@@ -150,7 +150,7 @@ def _removal(change: Change, rules: Rules, now: Now) -> Iterator[Objection]:
         )
 
 
-def _streams(foreign: frozenset[int], rules: Rules, now: Now) -> Iterator[Objection]:
+def _streams(foreign: frozenset[int], rules: CommitRules, now: CurrentTable) -> Iterator[Objection]:
     """Objections on behalf of streaming writers. Such a writer walks from a branch's head to its last commit;
     if a snapshot in between is missing, it commits its data again."""
     heads = [each.snapshot_id for each in now.refs.values() if each.kind == "branch"]
@@ -164,18 +164,18 @@ def _streams(foreign: frozenset[int], rules: Rules, now: Now) -> Iterator[Object
             )
 
 
-def _afterwards(change: Change, now: Now) -> dict[str, Ref]:
+def _afterwards(change: TableChange, now: CurrentTable) -> dict[str, CurrentRef]:
     """The refs after the commit: a ref that the commit drops protects nothing, unless it is a protected tag."""
     refs = dict(now.refs)
     for each in change.refs:
         if each.kind is None or each.snapshot_id is None:
             refs.pop(each.name, None)
         else:
-            refs[each.name] = Ref(each.kind, each.snapshot_id)
+            refs[each.name] = CurrentRef(each.kind, each.snapshot_id)
     return refs
 
 
-def _tags(change: Change, rules: Rules, now: Now) -> Iterator[Objection]:
+def _tags(change: TableChange, rules: CommitRules, now: CurrentTable) -> Iterator[Objection]:
     mirrors = {pin.tag: pin for pin in now.pins if pin.tag is not None}
     for each in change.refs:
         does = _done_to_tag(each, change, now)
@@ -191,7 +191,7 @@ def _tags(change: Change, rules: Rules, now: Now) -> Iterator[Objection]:
             yield Objection(Rule.TAG, f"it {does} tag {each.name}, which is protected (protected_tags)")
 
 
-def _done_to_tag(ref: RefChange, change: Change, now: Now) -> str | None:
+def _done_to_tag(ref: RefChange, change: TableChange, now: CurrentTable) -> str | None:
     """What happens to an existing tag; None if it stays for at least as long."""
     current = now.refs.get(ref.name)
     if current is None or current.kind != "tag":
@@ -219,12 +219,12 @@ def _kept_for(own_age: int | None, properties: Mapping[str, str]) -> float:
         return 0  # servers may interpret it in any way
 
 
-def _guarded(name: str, rules: Rules) -> bool:
+def _guarded(name: str, rules: CommitRules) -> bool:
     """Whether it can be a protected tag. The branch main cannot be one, whatever the patterns say."""
     return name != MAIN and (name.startswith(MIRROR) or _matches(name, rules))
 
 
-def _matches(name: str, rules: Rules) -> bool:
+def _matches(name: str, rules: CommitRules) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in rules.protected_tags)
 
 

@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 from lakewarden import clock
 from lakewarden.config.schema import PolicyConfig
 from lakewarden.errors import PolicyError
-from lakewarden.gateway.judge import Rules
+from lakewarden.gateway.judge import CommitRules
 from lakewarden.lineage import hook
 from lakewarden.model.table import cold_properties, cold_source
 from lakewarden.model.table_name import TableRef
@@ -37,7 +37,7 @@ Properties = Callable[[], Awaitable[Mapping[str, str]]]
 class _Known:
     """A table's cached rules, and how long their inputs are valid."""
 
-    rules: Rules
+    rules: CommitRules
     properties: Mapping[str, str]
     properties_until: float
     until: float
@@ -47,7 +47,7 @@ class _Look:
     """A read of a table that is in progress. If the table is forgotten during the read, the result is not cached."""
 
 
-class Policies:
+class PolicyCache:
     """`stored` reads the state database's policy for a table."""
 
     def __init__(self, config: PolicyConfig, stored: Stored) -> None:
@@ -56,7 +56,7 @@ class Policies:
         self._known: dict[TableRef, _Known] = {}
         self._looks: WeakValueDictionary[TableRef, _Look] = WeakValueDictionary()
 
-    async def rules(self, table: TableRef, properties: Properties) -> Rules:
+    async def rules(self, table: TableRef, properties: Properties) -> CommitRules:
         """`properties` asks the catalog; it is called only if the cached value is too old."""
         known = self._known.get(table)
         now = clock.monotonic()
@@ -75,7 +75,7 @@ class Policies:
             self._known[table] = _Known(resolved, own, own_until, min(asked + STORED_SECONDS, own_until))
         return resolved
 
-    async def once(self, table: TableRef, properties: Mapping[str, str]) -> Rules:
+    async def once(self, table: TableRef, properties: Mapping[str, str]) -> CommitRules:
         """The rules for these properties, not cached: a table that is being created may never exist."""
         stored = await self._stored(str(table))
         resolved = rules(self._resolved(table, properties, stored), self._settled(table, stored))
@@ -116,8 +116,8 @@ class Policies:
         return frozenset(each for each in named if each in _RULING or each.startswith(_LINEAGE))
 
 
-def rules(policy: Policy, settled: frozenset[str] = frozenset()) -> Rules:
-    return Rules(
+def rules(policy: Policy, settled: frozenset[str] = frozenset()) -> CommitRules:
+    return CommitRules(
         hook.requirements(policy),
         hook.expiry_reserved(policy),
         policy.columns("protected_tags"),

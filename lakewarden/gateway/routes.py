@@ -24,11 +24,11 @@ _UNPLAIN = re.compile(rb"[;\\\x00-\x20\x7f-\xff]")
 _HIDDEN = re.compile(r"[\\\x00\ud800-\udfff]")
 
 
-class Unreadable(Exception):
+class UnclearRequest(Exception):
     """The request cannot be interpreted with certainty; the message says why."""
 
 
-class Kind(StrEnum):
+class RouteKind(StrEnum):
     COMMIT = "commit"
     TRANSACTION = "transaction"
     CONFIG = "config"
@@ -37,33 +37,33 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class GatewayRoute:
     """`before` is the path up to the namespaces or transactions, as sent. Only a commit names its table."""
 
-    kind: Kind
+    kind: RouteKind
     before: bytes = b""
     namespace: tuple[str, ...] = ()
     table: str = ""
 
 
-def route(method: str, path: bytes) -> Route:
+def route(method: str, path: bytes) -> GatewayRoute:
     """The kind of the request. Unreadable if it may change a table and its path can be read in two ways."""
     if method in READING:
-        return Route(Kind.CONFIG if method == "GET" and _asks_config(path) else Kind.OTHER)
+        return GatewayRoute(RouteKind.CONFIG if method == "GET" and _asks_config(path) else RouteKind.OTHER)
     names = _segments(path)
     # As read by a server that treats an escaped slash as a slash: some prefixes contain one without special meaning.
     flat = [part for each in names for part in each.split("/") if part not in ("", ".")]
     kind = _kind(method, names)
     if _kind(method, flat) is not kind:
-        raise Unreadable("its path is one thing with its slashes escaped, and another without")
-    if kind is Kind.TRANSACTION:
+        raise UnclearRequest("its path is one thing with its slashes escaped, and another without")
+    if kind is RouteKind.TRANSACTION:
         _plain(names[-2:])
-        return Route(kind, _before(path, 2))
-    if kind is Kind.COMMIT:
+        return GatewayRoute(kind, _before(path, 2))
+    if kind is RouteKind.COMMIT:
         _plain(names[-4::2])
         namespace, _, table = path.split(b"/")[-3:]
-        return Route(kind, _before(path, 4), tuple(_name(namespace).split(LEVELS)), _name(table))
-    return Route(kind)
+        return GatewayRoute(kind, _before(path, 4), tuple(_name(namespace).split(LEVELS)), _name(table))
+    return GatewayRoute(kind)
 
 
 def _asks_config(path: bytes) -> bool:
@@ -74,15 +74,15 @@ def _asks_config(path: bytes) -> bool:
     return names.endswith(b"/v1/config")
 
 
-def _kind(method: str, names: list[str]) -> Kind:
+def _kind(method: str, names: list[str]) -> RouteKind:
     words = [each.lower() for each in names]
     of_table = len(words) >= 4 and words[-4] == "namespaces" and words[-2] == "tables"
     if words[-2:] == ["transactions", "commit"]:
-        return Kind.TRANSACTION
+        return RouteKind.TRANSACTION
     if of_table and method != "DELETE":
-        return Kind.COMMIT
+        return RouteKind.COMMIT
     changes = of_table or words[-1:] in (["tables"], ["register"]) or words[-2:] == ["tables", "rename"]
-    return Kind.TABLES if changes else Kind.OTHER
+    return RouteKind.TABLES if changes else RouteKind.OTHER
 
 
 def plain_name(name: str) -> bool:
@@ -97,15 +97,15 @@ def table_path(before: bytes, namespace: tuple[str, ...], table: str) -> bytes:
 
 def _segments(path: bytes) -> list[str]:
     if not path.startswith(b"/") or _UNPLAIN.search(path) or _ESCAPE.search(path):
-        raise Unreadable("the path has characters that servers read in different ways")
+        raise UnclearRequest("the path has characters that servers read in different ways")
     parts = path[1:].split(b"/")
     try:
         names = [unquote_to_bytes(each).decode("utf-8") for each in parts]
     except UnicodeDecodeError:
-        raise Unreadable("the path is not UTF-8") from None
+        raise UnclearRequest("the path is not UTF-8") from None
     elsewhere = any(each in ("", ".") or ".." in each.split("/") or _HIDDEN.search(each) for each in names)
     if elsewhere and names != [""]:
-        raise Unreadable("the path has an empty segment, or one that leads elsewhere")
+        raise UnclearRequest("the path has an empty segment, or one that leads elsewhere")
     return names
 
 
@@ -117,7 +117,7 @@ def _name(segment: bytes) -> str:
 def _plain(names: list[str]) -> None:
     words = [each.lower() for each in names]
     if names != words:
-        raise Unreadable(f"the path says {'/'.join(names)} where {'/'.join(words)} is meant")
+        raise UnclearRequest(f"the path says {'/'.join(names)} where {'/'.join(words)} is meant")
 
 
 def _before(path: bytes, count: int) -> bytes:

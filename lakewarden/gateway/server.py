@@ -12,12 +12,12 @@ import uvicorn
 from lakewarden.config.schema import CatalogConfig, Config
 from lakewarden.errors import ConfigError
 from lakewarden.gateway.app import Gateway
-from lakewarden.gateway.commit_guard import Door
-from lakewarden.gateway.commit_order import Turns
+from lakewarden.gateway.commit_guard import GatewayCommitGuard
+from lakewarden.gateway.commit_order import CommitOrder
 from lakewarden.gateway.connection import Connection
 from lakewarden.gateway.listener import Server, bind, check_tls, shown
 from lakewarden.gateway.metrics import Counts
-from lakewarden.gateway.policies import Policies
+from lakewarden.gateway.policies import PolicyCache
 from lakewarden.gateway.state_queries import Facts
 from lakewarden.gateway.upstream import Upstream
 from lakewarden.redact import redact_url
@@ -53,7 +53,7 @@ class GatewayConnection(Connection):
 
 
 @dataclass(frozen=True, slots=True)
-class Listening:
+class GatewayAddress:
     """The address where a gateway listens, and its catalog."""
 
     address: str
@@ -69,9 +69,9 @@ def gateway(config: Config, state: State) -> tuple[Gateway, CatalogConfig]:
     # A lock must outlast a commit that may still be running at a catalog that stopped answering.
     ttl = max(TTL, timedelta(seconds=settings.timeout_seconds))
     facts, counts = Facts(state), Counts(state)
-    turns = Turns(Locks(state, current_owner(), ttl, wait=3 * ttl), 3 * ttl.total_seconds())
-    policies = Policies(config.policy, facts.stored)
-    door = Door(catalog.name, upstream, policies, facts, turns, counts)
+    turns = CommitOrder(Locks(state, current_owner(), ttl, wait=3 * ttl), 3 * ttl.total_seconds())
+    policies = PolicyCache(config.policy, facts.stored)
+    door = GatewayCommitGuard(catalog.name, upstream, policies, facts, turns, counts)
 
     def closing() -> None:
         door.close()
@@ -118,7 +118,7 @@ def _is_rest(catalog: CatalogConfig) -> bool:
 
 
 def serve(
-    config: Config, state: State, host: str | None, port: int | None, ready: Callable[[Listening], None]
+    config: Config, state: State, host: str | None, port: int | None, ready: Callable[[GatewayAddress], None]
 ) -> None:
     """Serve until SIGINT or SIGTERM; requests in progress are answered first. `ready` is called when the gateway listens."""
     settings = config.gateway
@@ -128,7 +128,7 @@ def serve(
     host, port = host or settings.host, port or settings.port
     listener = bind(host, port, "gateway")
     scheme = "http" if settings.tls_certificate is None else "https"
-    listening = Listening(
+    listening = GatewayAddress(
         f"{scheme}://{shown(host)}:{port}", catalog.name, redact_url(catalog.properties["uri"])
     )
     server = Server(

@@ -13,14 +13,14 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from lakewarden import clock
 from lakewarden.errors import LakewardenError
-from lakewarden.gateway.judge import Now
+from lakewarden.gateway.judge import CurrentTable
 from lakewarden.gateway.upstream import TableNow
 from lakewarden.model.table import cold_properties
 from lakewarden.model.table_name import TableRef
 from lakewarden.state.cold import ColdTables
 from lakewarden.state.database import State
 from lakewarden.state.holds import Pins
-from lakewarden.state.policies import Policies
+from lakewarden.state.policies import StoredPolicies
 from lakewarden.state.run_queries import expiring_now
 from lakewarden.state.runs import Journal
 
@@ -36,7 +36,7 @@ class Facts:
         self._looking: asyncio.Future[bool] | None = None
         self._pins = Pins(state)
         self._journal = Journal(state)
-        self._policies = Policies(state)
+        self._policies = StoredPolicies(state)
         self._cold = ColdTables(state)
         self._threads = ThreadPoolExecutor(_THREADS, "lakewarden-facts")
 
@@ -63,14 +63,14 @@ class Facts:
         left = {name: each for name, each in seen.properties.items() if name not in marks}
         return replace(seen, properties=left)
 
-    async def now(self, table: TableRef, seen: TableNow) -> Now:
+    async def now(self, table: TableRef, seen: TableNow) -> CurrentTable:
         """The table as its catalog shows it, with the active pins and the snapshots that Lakewarden is expiring now."""
 
-        def found() -> Now:
+        def found() -> CurrentTable:
             at = clock.now()
             pins = self._pins.live(seen.uuid, at)
             going = expiring_now(self._journal, str(table))
-            return Now(seen.refs, pins, going, seen.uuid, seen.properties, seen.snapshots, at)
+            return CurrentTable(seen.refs, pins, going, seen.uuid, seen.properties, seen.snapshots, at)
 
         return await self._ask(found)
 

@@ -18,8 +18,8 @@ from typing import Any
 import httpx
 
 from lakewarden import clock
-from lakewarden.gateway.judge import Ref
-from lakewarden.gateway.responses import Answer, Headers
+from lakewarden.gateway.judge import CurrentRef
+from lakewarden.gateway.responses import GatewayResponse, Headers
 from lakewarden.model.table import Snapshot
 
 # Headers of a single hop (RFC 9110), and those that the next connection sets again.
@@ -45,7 +45,7 @@ class TableNow:
 
     uuid: str
     properties: dict[str, str]
-    refs: dict[str, Ref]
+    refs: dict[str, CurrentRef]
     snapshots: tuple[Snapshot, ...] = ()  # only if all of them were requested
     location: str = ""
 
@@ -91,7 +91,9 @@ class Upstream:
         request = httpx.Request(method, self._url, headers=list(headers), content=body, extensions=extensions)
         return await self._transport.handle_async_request(request)
 
-    async def whole(self, method: str, target: bytes, headers: Headers, body: bytes | None) -> Answer:
+    async def whole(
+        self, method: str, target: bytes, headers: Headers, body: bytes | None
+    ) -> GatewayResponse:
         """The complete answer; errors on the way are raised to the caller.
 
         The transport's own timeouts restart with every byte, so a catalog that answers slowly would hold a
@@ -109,14 +111,14 @@ class Upstream:
         except TimeoutError:
             raise httpx.ReadTimeout(f"not all of the answer came within {self._seconds} seconds") from None
 
-    async def _read(self, response: httpx.Response) -> Answer:
+    async def _read(self, response: httpx.Response) -> GatewayResponse:
         try:
             parts = [part async for part in response.aiter_raw()]
         finally:
             await response.aclose()
-        return Answer(response.status_code, returned(response.headers.raw), b"".join(parts))
+        return GatewayResponse(response.status_code, returned(response.headers.raw), b"".join(parts))
 
-    async def table(self, path: bytes, headers: Headers, history: bool = False) -> TableNow | Answer:
+    async def table(self, path: bytes, headers: Headers, history: bool = False) -> TableNow | GatewayResponse:
         """The table, read with the client's own credentials; the catalog's answer if that is not a table.
 
         With `history` all of its snapshots, otherwise only those that refs name.
@@ -169,7 +171,7 @@ def table_in(body: bytes, history: bool = False) -> TableNow:
     refs = {name: _ref(_object(each)) for name, each in _object(metadata.get("refs"), missing=True).items()}
     current = metadata.get("current-snapshot-id")
     if "main" not in refs and current not in (None, -1):
-        refs["main"] = Ref("branch", _number(current))  # metadata written before refs existed
+        refs["main"] = CurrentRef("branch", _number(current))  # metadata written before refs existed
     snapshots = metadata.get("snapshots") if history else None
     if snapshots is not None and not isinstance(snapshots, list):
         raise ValueError("the snapshots are no list")
@@ -193,10 +195,10 @@ def _snapshot(document: dict[str, Any]) -> Snapshot:
     )
 
 
-def _ref(document: dict[str, Any]) -> Ref:
+def _ref(document: dict[str, Any]) -> CurrentRef:
     age = document.get("max-ref-age-ms")
     kind = str(document.get("type")).lower()
-    return Ref(kind, _number(document.get("snapshot-id")), None if age is None else _number(age))
+    return CurrentRef(kind, _number(document.get("snapshot-id")), None if age is None else _number(age))
 
 
 def _object(value: Any, missing: bool = False) -> dict[str, Any]:

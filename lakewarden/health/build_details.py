@@ -19,9 +19,9 @@ from lakewarden.health.table_details import (
     HoldLine,
     PartLine,
     PolicyLine,
-    Portrait,
     RefLine,
     SnapshotLine,
+    TableDetails,
     short,
 )
 from lakewarden.jobs import manifests as folding
@@ -46,7 +46,7 @@ _FAR = timedelta(days=365 * 1000)
 
 
 @dataclass(frozen=True, slots=True)
-class Sitting:
+class TableInputs:
     """Everything that one look read of a table."""
 
     view: TableView
@@ -59,11 +59,11 @@ class Sitting:
     now: datetime
 
 
-def paint(sitting: Sitting, numbers: Numbers) -> Portrait:
-    view, schema = sitting.view, json.loads(sitting.view.schema_json)
+def build_details(inputs: TableInputs, numbers: Numbers) -> TableDetails:
+    view, schema = inputs.view, json.loads(inputs.view.schema_json)
     columns = _columns(schema)
-    holds = _holds(sitting)
-    portrait = Portrait(
+    holds = _holds(inputs)
+    portrait = TableDetails(
         format=view.format,
         format_version=view.format_version,
         location=view.location,
@@ -75,25 +75,25 @@ def paint(sitting: Sitting, numbers: Numbers) -> Portrait:
         primary_keys=tuple(schema.get("primaryKeys", ())),
         columns=columns[: lines.COLUMNS],
         columns_total=len(columns),
-        snapshots=tuple(_snapshots(sitting)),
+        snapshots=tuple(_snapshots(inputs)),
         snapshots_total=len(view.snapshots),
-        refs=_refs(sitting)[: lines.REFS],
+        refs=_refs(inputs)[: lines.REFS],
         refs_total=len(view.refs),
         holds=holds[: lines.HOLDS],
         holds_total=len(holds),
-        due=tuple(_due(sitting, numbers)),
+        due=tuple(_due(inputs, numbers)),
         policy=tuple(
             PolicyLine(key, short(show(each.value)), str(each.origin))
-            for key, each in sitting.policy.values.items()
+            for key, each in inputs.policy.values.items()
         ),
-        partitions=sitting.files.partitions,
-        partitions_total=sitting.files.partitions_total,
-        painted_at=sitting.now,
+        partitions=inputs.files.partitions,
+        partitions_total=inputs.files.partitions_total,
+        painted_at=inputs.now,
     )
     return _bounded(portrait)
 
 
-def with_score(made: Portrait, score: Score, numbers: Numbers) -> Portrait:
+def with_score(made: TableDetails, score: Score, numbers: Numbers) -> TableDetails:
     """The same details with the values that depend only on the state database: the parts of its score, and the
     files to purge.
     """
@@ -102,7 +102,7 @@ def with_score(made: Portrait, score: Score, numbers: Numbers) -> Portrait:
     return replace(made, score_parts=parts, debt_reason=score.debt.sentence, due=due)
 
 
-def _bounded(portrait: Portrait) -> Portrait:
+def _bounded(portrait: TableDetails) -> TableDetails:
     """Limit the size: most of a large portrait is its snapshots, so the older half of them is dropped until it fits."""
     while len(json.dumps(portrait.to_dict())) > MOST_BYTES and (portrait.snapshots or portrait.columns):
         portrait = replace(
@@ -116,14 +116,14 @@ def _bounded(portrait: Portrait) -> Portrait:
 # ------------------------------------------------------------ snapshots and what keeps them
 
 
-def _snapshots(sitting: Sitting) -> Iterator[SnapshotLine]:
+def _snapshots(inputs: TableInputs) -> Iterator[SnapshotLine]:
     """The newest first. The end of a window is shown only if nothing else keeps the snapshot after it."""
-    view = sitting.view
+    view = inputs.view
     newest = sorted(view.snapshots, key=lambda each: (each.committed_at, each.sequence_number), reverse=True)
-    ends = _window(sitting)
-    later = expire.reasons(view, sitting.policy, sitting.holds, sitting.now + _FAR) if ends else {}
+    ends = _window(inputs)
+    later = expire.reasons(view, inputs.policy, inputs.holds, inputs.now + _FAR) if ends else {}
     for each in newest[: lines.SNAPSHOTS]:
-        kept = sitting.kept.get(each.id)
+        kept = inputs.kept.get(each.id)
         in_window = kept is not None and kept.kind is ReasonKind.WINDOW and each.id not in later
         yield SnapshotLine(
             id=each.id,
@@ -140,8 +140,8 @@ def _snapshots(sitting: Sitting) -> Iterator[SnapshotLine]:
         )
 
 
-def _window(sitting: Sitting) -> timedelta:
-    return max(expire.own_window(sitting.view), sitting.policy.hours("snapshot_retention_hours"))
+def _window(inputs: TableInputs) -> timedelta:
+    return max(expire.own_window(inputs.view), inputs.policy.hours("snapshot_retention_hours"))
 
 
 _SUMMARY = {
@@ -161,15 +161,15 @@ def _changes(snapshot: Snapshot) -> dict[str, Any]:
     return numbers | ({"added_rows": grew} if grew > 0 else {"removed_rows": -grew} if grew < 0 else {})
 
 
-def _refs(sitting: Sitting) -> tuple[RefLine, ...]:
-    ends = {(hold.kind.value, hold.name): hold.until for hold in sitting.holds.holds}
+def _refs(inputs: TableInputs) -> tuple[RefLine, ...]:
+    ends = {(hold.kind.value, hold.name): hold.until for hold in inputs.holds.holds}
     return tuple(
         RefLine(short(ref.name), ref.kind, ref.snapshot_id, ends.get((ref.kind, ref.name)))
-        for ref in sorted(sitting.view.refs, key=lambda ref: (ref.name != _MAIN, ref.kind, ref.name))
+        for ref in sorted(inputs.view.refs, key=lambda ref: (ref.name != _MAIN, ref.kind, ref.name))
     )
 
 
-def _holds(sitting: Sitting) -> tuple[HoldLine, ...]:
+def _holds(inputs: TableInputs) -> tuple[HoldLine, ...]:
     return tuple(
         HoldLine(
             each.kind.value,
@@ -179,23 +179,23 @@ def _holds(sitting: Sitting) -> tuple[HoldLine, ...]:
             each.snapshot_id,
             each.since,
             each.until,
-            sitting.costs.get(each),
+            inputs.costs.get(each),
         )
-        for each in sitting.holds.holds
+        for each in inputs.holds.holds
     )
 
 
 # ------------------------------------------------------------ what is due
 
 
-def _due(sitting: Sitting, numbers: Numbers) -> Iterator[DueLine]:
+def _due(inputs: TableInputs, numbers: Numbers) -> Iterator[DueLine]:
     """In the order of a pass. Expire and rewrite-manifests are planned, the others are estimated from numbers."""
-    return (line for job in JOBS if (line := _due_line(job, sitting, numbers)) is not None)
+    return (line for job in JOBS if (line := _due_line(job, inputs, numbers)) is not None)
 
 
-def _due_line(job: Job, sitting: Sitting, numbers: Numbers) -> DueLine | None:
+def _due_line(job: Job, inputs: TableInputs, numbers: Numbers) -> DueLine | None:
     """None for a job that is never shown as due."""
-    policy, files = sitting.policy, sitting.files
+    policy, files = inputs.policy, inputs.files
     match job:
         case Job.EXPIRE_PARTITIONS:
             return _switched(job, policy, True, "looks for old partitions in every pass")
@@ -210,12 +210,12 @@ def _due_line(job: Job, sitting: Sitting, numbers: Numbers) -> DueLine | None:
             )
             return _switched(job, policy, files.compactable > 0, text)
         case Job.REWRITE_MANIFESTS:
-            return _planned(job, lambda: folding.plan(sitting.view, sitting.manifests, policy, sitting.now))
+            return _planned(job, lambda: folding.plan(inputs.view, inputs.manifests, policy, inputs.now))
         case Job.HANDOFF:
             text = f"{numbers.overdue_snapshots:,} snapshots are about to expire"
             return _switched(job, policy, numbers.overdue_snapshots > 0, text)
         case Job.EXPIRE:
-            return _planned(job, lambda: _expire(sitting))
+            return _planned(job, lambda: _expire(inputs))
         case Job.PURGE:
             return _purge(numbers)
         case Job.SWEEP:
@@ -233,9 +233,9 @@ def _purge(numbers: Numbers) -> DueLine:
     )
 
 
-def _expire(sitting: Sitting) -> Plan:
-    expire.check(sitting.view, sitting.now)
-    return expire.plan(sitting.view, sitting.policy, sitting.holds, sitting.now)
+def _expire(inputs: TableInputs) -> Plan:
+    expire.check(inputs.view, inputs.now)
+    return expire.plan(inputs.view, inputs.policy, inputs.holds, inputs.now)
 
 
 def _planned(job: Job, plan: Any) -> DueLine:

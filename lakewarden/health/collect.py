@@ -21,12 +21,12 @@ from lakewarden.config.schema import HealthConfig, PolicyConfig
 from lakewarden.deletion.holds import Holds, gather
 from lakewarden.errors import LakewardenError
 from lakewarden.health import warnings
-from lakewarden.health.build_details import Sitting, paint, with_score
-from lakewarden.health.hold_costs import Held, is_main
+from lakewarden.health.build_details import TableInputs, build_details, with_score
+from lakewarden.health.hold_costs import HoldCosts, is_main
 from lakewarden.health.look import Sweep
 from lakewarden.health.numbers import count_files, of_table
-from lakewarden.health.score import Trouble, judge
-from lakewarden.health.table_details import Portrait
+from lakewarden.health.score import MaintenanceProblems, judge
+from lakewarden.health.table_details import TableDetails
 from lakewarden.jobs.expire import plan as expire
 from lakewarden.model.hold import Hold
 from lakewarden.model.table import TableView
@@ -35,19 +35,19 @@ from lakewarden.policy.graces import due_at
 from lakewarden.policy.resolve import Layers, Policy, resolve
 from lakewarden.redact import redact_url
 from lakewarden.state.database import State
-from lakewarden.state.fleet import ORPHANED, Fleet, Waiting
+from lakewarden.state.fleet import ORPHANED, Fleet, WaitingBatch
 from lakewarden.state.health import HealthRecords, Numbers, TableHealth
-from lakewarden.state.policies import Policies
+from lakewarden.state.policies import StoredPolicies
 from lakewarden.state.retention import tidy
 from lakewarden.state.tables import SeenTables
-from lakewarden.tables.every_table import Catalogs
+from lakewarden.tables.every_table import AllCatalogs
 from lakewarden.tables.interface import TableFormat
 
 log = logging.getLogger(__name__)
 
 THREADS = 8
 _BATCH = 100
-_REPAINT = 3600.0
+_REBUILD = 3600.0
 # A table that is slow to look at takes at most this share of the time.
 _SHARE = 0.02
 # A catalog that failed only after this many seconds is asked again after this many times as long, because other tables wait.
@@ -62,7 +62,7 @@ class _Known:
     health: Mapping[str, TableHealth]
     stored: Mapping[str, Mapping[str, object]]
     pinned: Mapping[str, Sequence[str]]
-    waiting: Mapping[str, Sequence[Waiting]]
+    waiting: Mapping[str, Sequence[WaitingBatch]]
     failures: Mapping[str, int]
     suspended: Mapping[str, str]
     warned: Mapping[str, Collection[str]]
@@ -76,14 +76,14 @@ class _Looked:
     health: TableHealth
     view: TableView | None = None
     same: bool = False
-    repaint: bool = False
+    rebuild: bool = False
 
 
 @dataclass(slots=True)
 class _Memory:
     """What one process remembers of a table between looks."""
 
-    painted: float
+    built: float
     seconds: float = 0.0
 
 
@@ -100,7 +100,7 @@ class Collector:
     """Created once and kept: its memory makes the next sweep cheap. `lake` gives access to every table."""
 
     state: State
-    lake: Catalogs
+    lake: AllCatalogs
     policy: PolicyConfig
     limits: HealthConfig
     threads: int = THREADS
@@ -109,7 +109,7 @@ class Collector:
     _tidied: datetime | None = None
 
     def __post_init__(self) -> None:
-        self._held = Held(self.state)
+        self._held = HoldCosts(self.state)
 
     def sweep(
         self,
@@ -157,7 +157,7 @@ class Collector:
         fleet, records = Fleet(self.state), HealthRecords(self.state)
         return _Known(
             {each.table: each for each in records.all()},
-            Policies(self.state).all(),
+            StoredPolicies(self.state).all(),
             fleet.pinned(),
             fleet.waiting(),
             fleet.failures(),
@@ -235,7 +235,7 @@ class Collector:
         if (
             spare
             and failing
-            and warnings.Kind.UNREADABLE in known.warned.get(name, ())
+            and warnings.WarningKind.UNREADABLE in known.warned.get(name, ())
             and self._is_dear(name)
         ):
             return None
@@ -254,7 +254,7 @@ class Collector:
         except Exception as error:  # whatever is wrong with one table, the others are looked at; the table's record says what is wrong
             log.debug("%s cannot be looked at", name, exc_info=True)
             took = min(
-                clock.monotonic() - started, _REPAINT * _SHARE
+                clock.monotonic() - started, _REBUILD * _SHARE
             )  # a recovery is noticed within the hour
             self._memory[name] = _Memory(clock.monotonic(), took)
             return self._failed(ref, before, _sentence(error), known)
@@ -275,13 +275,13 @@ class Collector:
             return False
         memory = self._memory.get(name)
         if memory is None:  # looked at by an earlier process: its details are built again within the hour
-            self._memory[name] = _Memory(clock.monotonic() - _REPAINT * _spread(name))
+            self._memory[name] = _Memory(clock.monotonic() - _REBUILD * _spread(name))
             return True
-        return clock.monotonic() - memory.painted < _REPAINT
+        return clock.monotonic() - memory.built < _REBUILD
 
     def _is_dear(self, name: str) -> bool:
         memory = self._memory.get(name)
-        return memory is not None and clock.monotonic() - memory.painted < memory.seconds / _SHARE
+        return memory is not None and clock.monotonic() - memory.built < memory.seconds / _SHARE
 
     def _again(self, before: TableHealth, known: _Known) -> _Looked:
         """The table is unchanged; its records in the state database may have changed."""
@@ -297,7 +297,7 @@ class Collector:
         score = judge(numbers, self.limits, _trouble(before.table, "", known))
         after = replace(before, at=clock.now(), numbers=numbers, score=score.score, debt=score.debt.amount)
         same = (after.numbers, after.score, after.debt) == (before.numbers, before.score, before.debt)
-        return _Looked(after, same=same, repaint=not same)
+        return _Looked(after, same=same, rebuild=not same)
 
     def _read(self, ref: TableRef, format_: TableFormat, version: str, known: _Known) -> _Looked:
         now, view = clock.now(), format_.view(ref)
@@ -313,8 +313,8 @@ class Collector:
         numbers = _with_holds(numbers, holds, costs)
         numbers = _with_trashed(numbers, known.waiting.get(str(ref), ()), policy, now)
         score = judge(numbers, self.limits, _trouble(str(ref), "", known))
-        sitting = Sitting(view, policy, holds, files, manifests, kept, costs, now)
-        portrait = with_score(paint(sitting, numbers), score, numbers)
+        inputs = TableInputs(view, policy, holds, files, manifests, kept, costs, now)
+        portrait = with_score(build_details(inputs, numbers), score, numbers)
         health = TableHealth(
             str(ref), view.uuid, now, version, score.score, score.debt.amount, numbers, "", portrait.to_dict()
         )
@@ -328,7 +328,7 @@ class Collector:
             str(ref), before.uuid if before else "", clock.now(), "", score.score, score.debt.amount, numbers, error
         )  # fmt: skip
         same = before is not None and replace(health, at=before.at) == before
-        return _Looked(health, same=same, repaint=before is not None)
+        return _Looked(health, same=same, rebuild=before is not None)
 
     def _policy(self, ref: TableRef, properties: Mapping[str, str], known: _Known) -> Policy:
         stored = known.stored.get(str(ref), {})
@@ -355,10 +355,10 @@ class Collector:
 
     def _complete(self, looked: _Looked, records: HealthRecords, known: _Known) -> TableHealth:
         """With its portrait: if only numbers changed, the existing one with the parts of the new score."""
-        if not looked.repaint:
+        if not looked.rebuild:
             return looked.health
         stored = records.get(looked.health.table)
-        portrait = Portrait.read(stored.portrait) if stored else None
+        portrait = TableDetails.read(stored.portrait) if stored else None
         if portrait is None:
             return looked.health
         trouble = _trouble(looked.health.table, looked.health.error, known)
@@ -412,13 +412,15 @@ def _spread(name: str) -> float:
     return int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) / 0x100000000
 
 
-def _trouble(name: str, error: str, known: _Known) -> Trouble:
-    return Trouble(error, known.suspended.get(name, ""), known.failures.get(name, 0))
+def _trouble(name: str, error: str, known: _Known) -> MaintenanceProblems:
+    return MaintenanceProblems(error, known.suspended.get(name, ""), known.failures.get(name, 0))
 
 
-def _with_trashed(numbers: Numbers, waiting: Sequence[Waiting], policy: Policy, now: datetime) -> Numbers:
-    due = [each for each in waiting if (at := due_at(each.verdict, policy)) is not None and at <= now]
-    orphans = [each for each in waiting if each.verdict.cause in ORPHANED]
+def _with_trashed(
+    numbers: Numbers, waiting: Sequence[WaitingBatch], policy: Policy, now: datetime
+) -> Numbers:
+    due = [each for each in waiting if (at := due_at(each.batch, policy)) is not None and at <= now]
+    orphans = [each for each in waiting if each.batch.cause in ORPHANED]
     return replace(
         numbers,
         trashed_files=sum(each.live.files for each in waiting),

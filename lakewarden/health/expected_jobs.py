@@ -9,15 +9,15 @@ from lakewarden.model.run import Job
 from lakewarden.policy.fleet import FleetJobs
 from lakewarden.state.cold import ColdTables
 from lakewarden.state.database import State
-from lakewarden.state.policies import Policies
+from lakewarden.state.policies import StoredPolicies
 from lakewarden.state.tables import SeenTables
 
 
-class Duties:
+class ExpectedJobs:
     """Kept between calls: the cache makes the next call cheap."""
 
     def __init__(self, state: State, config: Config) -> None:
-        self._policies, self._seen, self._schedule = Policies(state), SeenTables(state), config.schedule
+        self._policies, self._seen, self._schedule = StoredPolicies(state), SeenTables(state), config.schedule
         self._cold = ColdTables(state)
         self._jobs = FleetJobs(config.policy)
         self._timed: dict[tuple[Job, ...], frozenset[str]] = {}

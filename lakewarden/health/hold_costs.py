@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lakewarden.deletion.holds import Holds
-from lakewarden.health.table_details import Portrait, short
+from lakewarden.health.table_details import TableDetails, short
 from lakewarden.jobs.hold_costs import hold_costs
 from lakewarden.model.hold import Hold, HoldKind
 from lakewarden.model.table import TableView
@@ -31,7 +31,7 @@ class _Cost:
 
 
 @dataclass
-class Held:
+class HoldCosts:
     """The costs of one process. After a change of leader it starts from the stored portraits, so that no number
     drops to nothing.
     """
@@ -68,7 +68,7 @@ class Held:
         if known is not None:
             return known[1] if known[0] == view.uuid else {}
         stored = HealthRecords(self.state).get(str(view.ref))
-        portrait = Portrait.read(stored.portrait) if stored and stored.uuid == view.uuid else None
+        portrait = TableDetails.read(stored.portrait) if stored and stored.uuid == view.uuid else None
         return {
             (each.kind, each.name, each.holder, each.snapshot_id): _Cost(_LONG_AGO, each.bytes)
             for each in (portrait.holds if portrait else ())

@@ -17,7 +17,7 @@ from prometheus_client.metrics_core import Metric
 
 from lakewarden import clock
 from lakewarden.config.schema import Config
-from lakewarden.health.expected_jobs import Duties
+from lakewarden.health.expected_jobs import ExpectedJobs
 from lakewarden.health.totals import BUCKETS, Totals
 from lakewarden.state.audit_log import Rejections
 from lakewarden.state.database import State
@@ -35,7 +35,7 @@ Samples = Iterable[tuple[tuple[str, ...], float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class MetricInfo:
     """One metric, as the docs print it. A counter's name includes `_total`."""
 
     name: str
@@ -46,50 +46,50 @@ class Named:
 
 _TABLE = ("table",)
 
-METRICS: tuple[Named, ...] = (
-    Named("files_compacted_total", "counter", _TABLE, "small files that compactions replaced"),
-    Named("snapshots_expired_total", "counter", _TABLE, "snapshots that expire dropped"),
-    Named("orphans_cleaned_total", "counter", _TABLE, "files that belonged to no snapshot, found by a sweep or left by a failed load, and deleted"),
-    Named("lineage_validation_failures_total", "counter", _TABLE, "commits that were turned away for want of lineage, at every door"),
-    Named("lakewarden_bytes_rewritten_total", "counter", _TABLE, "bytes that compactions read"),
-    Named("lakewarden_files_erased_total", "counter", _TABLE, "trashed files that purge deleted"),
-    Named("lakewarden_bytes_erased_total", "counter", _TABLE, "bytes of those"),
-    Named("lakewarden_lineage_compactions_total", "counter", _TABLE, "runs of compact-history that folded something"),
-    Named("lakewarden_lake_files", "gauge", _TABLE, "data files of the current snapshot"),
-    Named("lakewarden_lake_delete_files", "gauge", _TABLE, "its delete files; deletion vectors by the file they are in"),
-    Named("lakewarden_lake_bytes", "gauge", _TABLE, "bytes of both"),
-    Named("lakewarden_lake_records", "gauge", _TABLE, "rows of the current snapshot"),
-    Named("lakewarden_lake_snapshots", "gauge", _TABLE, "snapshots in the metadata"),
-    Named("lakewarden_lake_manifests", "gauge", _TABLE, "manifests of the current snapshot"),
-    Named("lakewarden_lake_delete_ratio", "gauge", _TABLE, "delete files per data file or the share of rows deleted, whichever is worse"),
-    Named("lakewarden_lake_small_files", "gauge", _TABLE, "data files below rewrite_small_bytes"),
-    Named("lakewarden_lake_overdue_snapshots", "gauge", _TABLE, "snapshots that are free to expire and still there"),
-    Named("lakewarden_lake_trashed_files", "gauge", _TABLE, "files marked for deletion and still there"),
-    Named("lakewarden_lake_trashed_bytes", "gauge", _TABLE, "bytes of those"),
-    Named("lakewarden_lake_held_bytes", "gauge", _TABLE, "bytes that stay only because something holds them"),
-    Named("lakewarden_lake_lineage_gaps", "gauge", _TABLE, "live snapshots that do not say what the policy asks for"),
-    Named("lakewarden_lake_score", "gauge", _TABLE, "health from 0 to 100"),
-    Named("lakewarden_lake_debt", "gauge", _TABLE, "how urgently it needs work; 0 is not at all"),
-    Named("lakewarden_lake_readable", "gauge", _TABLE, "1, or 0 where the table could not be looked at"),
-    Named("lakewarden_lake_suspended", "gauge", ("table", "by"), "1 where the schedule leaves the table alone until it is resumed, by the worker itself or by an operator; only such tables are told"),
-    Named("lakewarden_lake_warnings", "gauge", ("table", "kind"), "1 for each warning that is open"),
-    Named("lakewarden_lake_looked_timestamp_seconds", "gauge", _TABLE, "when the table was last looked at"),
-    Named("lakewarden_last_success_timestamp_seconds", "gauge", ("table", "run_job"), "when a run of the job last ended well, with something to do or without, or a worker first saw the table, if that is later; only of jobs that policy and schedule ask for"),
-    Named("lakewarden_run_duration_seconds", "histogram", ("run_job", "state"), "how long runs took, by how they ended"),
-    Named("lakewarden_runs_open", "gauge", ("run_job",), "runs that are at work"),
-    Named("lakewarden_budget_limit", "gauge", ("budget",), "what the settings allow; a budget without a limit is left out"),
-    Named("lakewarden_budget_used", "gauge", ("budget",), "what the newest rewrite moved, of the same"),
-    Named("lakewarden_leader_live", "gauge", (), "1 while a worker leads"),
-    Named("lakewarden_leader_term", "gauge", (), "the newest term; it grows whenever another worker takes over"),
-    Named("lakewarden_leader_seconds_left", "gauge", (), "seconds until the lease is over unless it is renewed"),
-    Named("lakewarden_requests_pending", "gauge", (), "passes that were asked for and have not begun"),
-    Named("lakewarden_requests_oldest_pending_seconds", "gauge", (), "how long the one of them that has waited longest has; 0 where none waits"),
-    Named("lakewarden_tables_in_debt", "gauge", (), "tables whose debt is one run or more"),
-    Named("lakewarden_tables_suspended", "gauge", (), "tables that the schedule leaves alone"),
-    Named("lakewarden_tables_unreadable", "gauge", (), "tables that could not be looked at"),
-    Named("lakewarden_health_oldest_look_seconds", "gauge", (), "how long ago the table was looked at that waited longest; a look that takes long is taken seldom"),
-    Named("lakewarden_health_newest_look_seconds", "gauge", (), "how long ago any table was looked at"),
-    Named("lakewarden_build_info", "gauge", ("version",), "1, with the version that answers"),
+METRICS: tuple[MetricInfo, ...] = (
+    MetricInfo("files_compacted_total", "counter", _TABLE, "small files that compactions replaced"),
+    MetricInfo("snapshots_expired_total", "counter", _TABLE, "snapshots that expire dropped"),
+    MetricInfo("orphans_cleaned_total", "counter", _TABLE, "files that belonged to no snapshot, found by a sweep or left by a failed load, and deleted"),
+    MetricInfo("lineage_validation_failures_total", "counter", _TABLE, "commits that were turned away for want of lineage, at every door"),
+    MetricInfo("lakewarden_bytes_rewritten_total", "counter", _TABLE, "bytes that compactions read"),
+    MetricInfo("lakewarden_files_erased_total", "counter", _TABLE, "trashed files that purge deleted"),
+    MetricInfo("lakewarden_bytes_erased_total", "counter", _TABLE, "bytes of those"),
+    MetricInfo("lakewarden_lineage_compactions_total", "counter", _TABLE, "runs of compact-history that folded something"),
+    MetricInfo("lakewarden_lake_files", "gauge", _TABLE, "data files of the current snapshot"),
+    MetricInfo("lakewarden_lake_delete_files", "gauge", _TABLE, "its delete files; deletion vectors by the file they are in"),
+    MetricInfo("lakewarden_lake_bytes", "gauge", _TABLE, "bytes of both"),
+    MetricInfo("lakewarden_lake_records", "gauge", _TABLE, "rows of the current snapshot"),
+    MetricInfo("lakewarden_lake_snapshots", "gauge", _TABLE, "snapshots in the metadata"),
+    MetricInfo("lakewarden_lake_manifests", "gauge", _TABLE, "manifests of the current snapshot"),
+    MetricInfo("lakewarden_lake_delete_ratio", "gauge", _TABLE, "delete files per data file or the share of rows deleted, whichever is worse"),
+    MetricInfo("lakewarden_lake_small_files", "gauge", _TABLE, "data files below rewrite_small_bytes"),
+    MetricInfo("lakewarden_lake_overdue_snapshots", "gauge", _TABLE, "snapshots that are free to expire and still there"),
+    MetricInfo("lakewarden_lake_trashed_files", "gauge", _TABLE, "files marked for deletion and still there"),
+    MetricInfo("lakewarden_lake_trashed_bytes", "gauge", _TABLE, "bytes of those"),
+    MetricInfo("lakewarden_lake_held_bytes", "gauge", _TABLE, "bytes that stay only because something holds them"),
+    MetricInfo("lakewarden_lake_lineage_gaps", "gauge", _TABLE, "live snapshots that do not say what the policy asks for"),
+    MetricInfo("lakewarden_lake_score", "gauge", _TABLE, "health from 0 to 100"),
+    MetricInfo("lakewarden_lake_debt", "gauge", _TABLE, "how urgently it needs work; 0 is not at all"),
+    MetricInfo("lakewarden_lake_readable", "gauge", _TABLE, "1, or 0 where the table could not be looked at"),
+    MetricInfo("lakewarden_lake_suspended", "gauge", ("table", "by"), "1 where the schedule leaves the table alone until it is resumed, by the worker itself or by an operator; only such tables are told"),
+    MetricInfo("lakewarden_lake_warnings", "gauge", ("table", "kind"), "1 for each warning that is open"),
+    MetricInfo("lakewarden_lake_looked_timestamp_seconds", "gauge", _TABLE, "when the table was last looked at"),
+    MetricInfo("lakewarden_last_success_timestamp_seconds", "gauge", ("table", "run_job"), "when a run of the job last ended well, with something to do or without, or a worker first saw the table, if that is later; only of jobs that policy and schedule ask for"),
+    MetricInfo("lakewarden_run_duration_seconds", "histogram", ("run_job", "state"), "how long runs took, by how they ended"),
+    MetricInfo("lakewarden_runs_open", "gauge", ("run_job",), "runs that are at work"),
+    MetricInfo("lakewarden_budget_limit", "gauge", ("budget",), "what the settings allow; a budget without a limit is left out"),
+    MetricInfo("lakewarden_budget_used", "gauge", ("budget",), "what the newest rewrite moved, of the same"),
+    MetricInfo("lakewarden_leader_live", "gauge", (), "1 while a worker leads"),
+    MetricInfo("lakewarden_leader_term", "gauge", (), "the newest term; it grows whenever another worker takes over"),
+    MetricInfo("lakewarden_leader_seconds_left", "gauge", (), "seconds until the lease is over unless it is renewed"),
+    MetricInfo("lakewarden_requests_pending", "gauge", (), "passes that were asked for and have not begun"),
+    MetricInfo("lakewarden_requests_oldest_pending_seconds", "gauge", (), "how long the one of them that has waited longest has; 0 where none waits"),
+    MetricInfo("lakewarden_tables_in_debt", "gauge", (), "tables whose debt is one run or more"),
+    MetricInfo("lakewarden_tables_suspended", "gauge", (), "tables that the schedule leaves alone"),
+    MetricInfo("lakewarden_tables_unreadable", "gauge", (), "tables that could not be looked at"),
+    MetricInfo("lakewarden_health_oldest_look_seconds", "gauge", (), "how long ago the table was looked at that waited longest; a look that takes long is taken seldom"),
+    MetricInfo("lakewarden_health_newest_look_seconds", "gauge", (), "how long ago any table was looked at"),
+    MetricInfo("lakewarden_build_info", "gauge", ("version",), "1, with the version that answers"),
 )  # fmt: skip
 
 _OF_NUMBERS = {
@@ -141,7 +141,7 @@ class StateMetrics:
     def __init__(self, state: State, config: Config) -> None:
         self._state, self._config = state, config
         self._fleet = Fleet(state)
-        self._totals, self._duties = Totals(state), Duties(state, config)
+        self._totals, self._duties = Totals(state), ExpectedJobs(state, config)
 
     def describe(self) -> Iterable[Metric]:
         """Empty: registering the collector runs no queries."""
@@ -310,7 +310,7 @@ def _lease(lease: Lease | None) -> dict[str, Samples]:
     }
 
 
-def _family(named: Named, samples: Samples) -> Metric:
+def _family(named: MetricInfo, samples: Samples) -> Metric:
     kinds: dict[str, Any] = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
     family: Metric = kinds[named.kind](named.name, named.sentence, labels=named.labels)
     for labels, value in samples:
@@ -318,7 +318,7 @@ def _family(named: Named, samples: Samples) -> Metric:
     return family
 
 
-def _histogram(named: Named, totals: Totals) -> Metric:
+def _histogram(named: MetricInfo, totals: Totals) -> Metric:
     family = HistogramMetricFamily(named.name, named.sentence, labels=named.labels)
     for key, durations in sorted(totals.durations.items()):
         reached, buckets = 0, []

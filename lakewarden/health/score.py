@@ -21,7 +21,7 @@ _SMALL, _DELETES, _MANIFESTS, _SNAPSHOTS, _FILES, _BYTES = 100, 20, 100, 100, 10
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class MaintenanceProblems:
     """Problems of the maintenance itself: why the table cannot be read, why it is suspended, failures in a row."""
 
     error: str = ""
@@ -30,7 +30,7 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ScorePart:
     """`cost` points of at most `weight` are lost, and why; `value` is the number it is based on."""
 
     name: str
@@ -51,11 +51,11 @@ class Debt:
 @dataclass(frozen=True, slots=True)
 class Score:
     score: int
-    parts: tuple[Part, ...]
+    parts: tuple[ScorePart, ...]
     debt: Debt
 
 
-def judge(numbers: Numbers, limits: HealthConfig, trouble: Trouble | None = None) -> Score:
+def judge(numbers: Numbers, limits: HealthConfig, trouble: MaintenanceProblems | None = None) -> Score:
     """Half of a part's points are lost at the threshold of a warning, all of them at twice that."""
     parts = (
         _small(numbers, limits),
@@ -64,7 +64,7 @@ def judge(numbers: Numbers, limits: HealthConfig, trouble: Trouble | None = None
         _snapshots(numbers),
         _trashed(numbers),
         _lineage(numbers),
-        _trouble(trouble or Trouble()),
+        _trouble(trouble or MaintenanceProblems()),
     )
     left = BEST - sum(each.cost for each in parts)
     return Score(max(0, int(left)), parts, debt(numbers))
@@ -91,47 +91,47 @@ def _made_up_of(shares: Sequence[tuple[float, str]]) -> str:
     return ", ".join(parts) or "nothing to do"
 
 
-def _small(numbers: Numbers, limits: HealthConfig) -> Part:
+def _small(numbers: Numbers, limits: HealthConfig) -> ScorePart:
     return _part("small-files", 30, numbers.small_files, limits.small_files, f"{numbers.small_files:,} of {numbers.files:,} files are small")  # fmt: skip
 
 
-def _deletes(numbers: Numbers, limits: HealthConfig) -> Part:
+def _deletes(numbers: Numbers, limits: HealthConfig) -> ScorePart:
     """A few files with deletes are no debt: below the least number of files, the ratio counts in proportion."""
     counts = min(1.0, numbers.files / limits.delete_ratio_files)
     text = f"{numbers.delete_files:,} delete files for {numbers.files:,} data files, {numbers.deleted_rows:,} rows deleted"
     return _part("deletes", 20, numbers.delete_ratio * counts, limits.delete_ratio, text)
 
 
-def _manifests(numbers: Numbers, limits: HealthConfig) -> Part:
+def _manifests(numbers: Numbers, limits: HealthConfig) -> ScorePart:
     return _part("manifests", 15, numbers.manifests, limits.manifests, f"{numbers.manifests:,} manifests")
 
 
-def _snapshots(numbers: Numbers) -> Part:
+def _snapshots(numbers: Numbers) -> ScorePart:
     text = f"{numbers.overdue_snapshots:,} of {numbers.snapshots:,} snapshots could have expired"
     return _part("snapshots", 15, numbers.overdue_snapshots, _OVERDUE, text)
 
 
-def _trashed(numbers: Numbers) -> Part:
+def _trashed(numbers: Numbers) -> ScorePart:
     text = f"{numbers.due_trashed_files:,} trashed files are past their grace"
     return _part("trashed", 10, numbers.due_trashed_files, _TRASHED, text)
 
 
-def _lineage(numbers: Numbers) -> Part:
+def _lineage(numbers: Numbers) -> ScorePart:
     gaps = numbers.lineage_gaps if numbers.lineage_asked else 0
     text = f"{numbers.lineage_gaps:,} snapshots do not say where they come from"
     text += "" if numbers.lineage_asked else ", which nobody asked for"
     return _part("lineage", 10, gaps, _GAPS, text)
 
 
-def _trouble(trouble: Trouble) -> Part:
+def _trouble(trouble: MaintenanceProblems) -> ScorePart:
     cost = float(min(_FAILURES_MOST, trouble.failures * _FAILURE))
     text = f"{trouble.failures:,} failures in a row" if trouble.failures else "no failures"
     if trouble.suspended:
         cost, text = max(cost, _SUSPENDED), f"suspended: {trouble.suspended}"
     if trouble.error:
         cost, text = _UNREADABLE, f"it cannot be looked at: {trouble.error}"
-    return Part("trouble", _UNREADABLE, trouble.failures, cost, text)
+    return ScorePart("trouble", _UNREADABLE, trouble.failures, cost, text)
 
 
-def _part(name: str, weight: int, value: float, half: float, sentence: str) -> Part:
-    return Part(name, weight, value, round(weight * min(1.0, value / (2 * half)), 2), sentence)
+def _part(name: str, weight: int, value: float, half: float, sentence: str) -> ScorePart:
+    return ScorePart(name, weight, value, round(weight * min(1.0, value / (2 * half)), 2), sentence)

@@ -126,7 +126,7 @@ class PartLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Portrait(Plain):
+class TableDetails(Plain):
     """A table at its last look. Lists hold the first entries of their kind; `…_total` is how many exist."""
 
     format: str
@@ -155,7 +155,7 @@ class Portrait(Plain):
     painted_at: datetime | None = None
 
     @classmethod
-    def read(cls, stored: Mapping[str, Any]) -> Portrait | None:
+    def read(cls, stored: Mapping[str, Any]) -> TableDetails | None:
         """A stored portrait, of this version or an earlier one; None if there is none yet."""
         return _read(cls, stored) if stored.get("format") else None
 

@@ -189,19 +189,19 @@ class _Orphans:
     def refresh(self) -> None:
         if self._purged is not None and not self._purged:
             return
-        found = self._fleet.orphan_verdicts(self._purged)
-        new = {verdict: table for verdict, table in found.items() if verdict not in self._settled}
+        found = self._fleet.orphan_batches(self._purged)
+        new = {batch: table for batch, table in found.items() if batch not in self._settled}
         asked = self._open | new
         counted = self._fleet.erased_of(asked)
         going: Counter[str] = Counter()
         self._open = {}
-        for verdict, table in asked.items():
-            count = counted.get(verdict)
+        for batch, table in asked.items():
+            count = counted.get(batch)
             if count is not None and count.goes_on:
-                self._open[verdict] = table
+                self._open[batch] = table
                 going[table] += count.files
             else:
-                self._settled.add(verdict)
+                self._settled.add(batch)
                 self._over[table] += count.files if count is not None else 0
         self.erased = self._over + going
         self._purged = set()

@@ -16,8 +16,8 @@ from enum import StrEnum
 
 from lakewarden.config.schema import HealthConfig
 from lakewarden.formatting import size
-from lakewarden.health.score import Trouble
-from lakewarden.state.health import HealthRecords, Numbers, Warned
+from lakewarden.health.score import MaintenanceProblems
+from lakewarden.state.health import HealthRecords, Numbers, StoredWarning
 from lakewarden.state.leases import Lease
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ _HELD_SHARE, _HELD_BYTES = 0.5, 1_000_000_000
 _FOREVER_SHARE = 0.25
 
 
-class Kind(StrEnum):
+class WarningKind(StrEnum):
     """Each kind has a section in docs/runbook.md."""
 
     DELETE_DEBT = "delete-debt"
@@ -54,14 +54,14 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    kind: Kind
+    kind: WarningKind
     text: str
 
 
 def decide(
     numbers: Numbers,
     limits: HealthConfig,
-    trouble: Trouble,
+    trouble: MaintenanceProblems,
     still_open: Collection[str],
     *,
     failed_before: bool = False,
@@ -79,36 +79,36 @@ def decide(
     return tuple(alarms)
 
 
-def _eased(kind: Kind, still_open: Collection[str]) -> float:
+def _eased(kind: WarningKind, still_open: Collection[str]) -> float:
     """The factor for thresholds, and for sizes that are too small to matter."""
     return CLEARS_BELOW if kind in still_open else 1.0
 
 
 def _measures(
     numbers: Numbers, limits: HealthConfig, still_open: Collection[str]
-) -> Iterator[tuple[Kind, float, float, str]]:
+) -> Iterator[tuple[WarningKind, float, float, str]]:
     """Kind, measured value, threshold, text."""
-    enough = numbers.files >= limits.delete_ratio_files * _eased(Kind.DELETE_DEBT, still_open)
+    enough = numbers.files >= limits.delete_ratio_files * _eased(WarningKind.DELETE_DEBT, still_open)
     yield (
-        Kind.DELETE_DEBT,
+        WarningKind.DELETE_DEBT,
         numbers.delete_ratio if enough else 0.0,
         limits.delete_ratio,
         f"{numbers.delete_files:,} delete files for {numbers.files:,} data files, {numbers.deleted_rows:,} of {numbers.records:,} rows deleted: every read applies them",
     )
     yield (
-        Kind.MANIFEST_SPRAWL,
+        WarningKind.MANIFEST_SPRAWL,
         numbers.manifests,
         limits.manifests,
         f"{numbers.manifests:,} manifests ({size(numbers.manifest_bytes)}): every plan of a query opens them",
     )
     yield (
-        Kind.SMALL_FILES,
+        WarningKind.SMALL_FILES,
         numbers.small_files,
         limits.small_files,
         f"{numbers.small_files:,} of {numbers.files:,} files are small ({size(numbers.small_bytes)} together)",
     )
     yield (
-        Kind.EXPIRY_LAGS,
+        WarningKind.EXPIRY_LAGS,
         numbers.overdue_snapshots,
         _OVERDUE_SNAPSHOTS,
         f"{numbers.overdue_snapshots:,} of {numbers.snapshots:,} snapshots are free to expire and still there",
@@ -116,64 +116,66 @@ def _measures(
     yield from _of_storage(numbers, still_open)
 
 
-def _of_storage(numbers: Numbers, still_open: Collection[str]) -> Iterator[tuple[Kind, float, float, str]]:
-    def share(kind: Kind, part: int, least: int) -> float:
+def _of_storage(
+    numbers: Numbers, still_open: Collection[str]
+) -> Iterator[tuple[WarningKind, float, float, str]]:
+    def share(kind: WarningKind, part: int, least: int) -> float:
         """A share of the table's live bytes; zero below a size that matters."""
         return part / max(numbers.bytes, 1) if part >= least * _eased(kind, still_open) else 0.0
 
     due = max(
         numbers.due_trashed_files / _TRASHED_FILES,
-        share(Kind.TRASHED_BACKLOG, numbers.due_trashed_bytes, _TRASHED_BYTES) / _TRASHED_SHARE,
+        share(WarningKind.TRASHED_BACKLOG, numbers.due_trashed_bytes, _TRASHED_BYTES) / _TRASHED_SHARE,
     )
     yield (
-        Kind.TRASHED_BACKLOG,
+        WarningKind.TRASHED_BACKLOG,
         due,
         1.0,
         f"{numbers.due_trashed_files:,} trashed files ({size(numbers.due_trashed_bytes)}) are past their grace and still there",
     )
     yield (
-        Kind.ORPHANS,
-        share(Kind.ORPHANS, numbers.orphan_bytes, _ORPHAN_BYTES),
+        WarningKind.ORPHANS,
+        share(WarningKind.ORPHANS, numbers.orphan_bytes, _ORPHAN_BYTES),
         _ORPHAN_SHARE,
         f"about {numbers.orphan_files:,} files ({size(numbers.orphan_bytes)}) belong to no snapshot, beside {size(numbers.bytes)} that do",
     )
     yield (
-        Kind.COSTLY_HOLD,
-        share(Kind.COSTLY_HOLD, numbers.held_bytes, _HELD_BYTES),
+        WarningKind.COSTLY_HOLD,
+        share(WarningKind.COSTLY_HOLD, numbers.held_bytes, _HELD_BYTES),
         _HELD_SHARE,
         f"{size(numbers.held_bytes)} stay only because something holds them, beside {size(numbers.bytes)} of live data",
     )
     yield (
-        Kind.FOREVER_HOLD,
-        share(Kind.FOREVER_HOLD, numbers.held_forever_bytes, _HELD_BYTES),
+        WarningKind.FOREVER_HOLD,
+        share(WarningKind.FOREVER_HOLD, numbers.held_forever_bytes, _HELD_BYTES),
         _FOREVER_SHARE,
         f"{size(numbers.held_forever_bytes)} stay because of holds that have no end",
     )
 
 
-def _states(numbers: Numbers, trouble: Trouble, failed_before: bool) -> Iterator[Alarm]:
+def _states(numbers: Numbers, trouble: MaintenanceProblems, failed_before: bool) -> Iterator[Alarm]:
     if numbers.lineage_asked and numbers.lineage_gaps:
         yield Alarm(
-            Kind.LINEAGE_GAPS,
+            WarningKind.LINEAGE_GAPS,
             f"{numbers.lineage_gaps:,} of {numbers.snapshots:,} live snapshots do not say what the policy requires of every commit",
         )
     if numbers.log_unbounded:
         yield Alarm(
-            Kind.UNBOUNDED_LOG,
+            WarningKind.UNBOUNDED_LOG,
             f"the log of metadata files is not bounded ({numbers.metadata_files:,} files): every commit writes it anew and leaves one file behind",
         )
     if trouble.suspended:
-        yield Alarm(Kind.SUSPENDED, f"the schedule leaves it alone: {trouble.suspended}")
+        yield Alarm(WarningKind.SUSPENDED, f"the schedule leaves it alone: {trouble.suspended}")
     if trouble.error and failed_before:
-        yield Alarm(Kind.UNREADABLE, f"it cannot be looked at: {trouble.error}")
+        yield Alarm(WarningKind.UNREADABLE, f"it cannot be looked at: {trouble.error}")
 
 
-def no_leader(lease: Lease | None) -> Warned | None:
+def no_leader(lease: Lease | None) -> StoredWarning | None:
     """Whether a worker led earlier and none does now. Computed on request: without a worker, no process records it."""
     if lease is None or lease.live:
         return None
     text = f"no worker leads since {lease.until:%Y-%m-%d %H:%M:%S} UTC, the last was {lease.holder}: nothing is looked after"
-    return Warned(FLEET, Kind.NO_LEADER, text, lease.until)
+    return StoredWarning(FLEET, WarningKind.NO_LEADER, text, lease.until)
 
 
 def record(

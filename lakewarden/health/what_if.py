@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import ceil
 
-from lakewarden.health.table_details import Portrait
+from lakewarden.health.table_details import TableDetails
 from lakewarden.lineage.summary import told_number
 from lakewarden.model.plain import Plain
 from lakewarden.policy.resolve import Policy
 from lakewarden.policy.values import show
 from lakewarden.state.health import Numbers, Point
-from lakewarden.state.history import Archived
+from lakewarden.state.history import ArchivedSnapshot
 
 _PASS = timedelta(hours=1)
 _POINTS = 90
@@ -37,7 +37,7 @@ _KEYS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class WriterCommit:
     """What one commit of the table's writers added and removed. Rewrites are not included: the replay makes its own."""
 
     at: datetime
@@ -47,7 +47,7 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class CurvePoint:
     """One point of the curves. `rewritten_bytes` is what compactions read since the previous point."""
 
     at: datetime
@@ -58,10 +58,10 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Side(Plain):
+class PolicyCurves(Plain):
     """The curves under one policy, and their totals."""
 
-    moments: tuple[Moment, ...]
+    moments: tuple[CurvePoint, ...]
     snapshots: int  # at the end
     small_files: int
     rewritten_bytes_per_day: float
@@ -74,7 +74,7 @@ class Side(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class KeyChange:
     key: str
     old: str
     new: str
@@ -87,16 +87,18 @@ class WhatIf(Plain):
     since: datetime
     until: datetime
     commits: int
-    changes: tuple[Change, ...]
-    old: Side
-    new: Side
+    changes: tuple[KeyChange, ...]
+    old: PolicyCurves
+    new: PolicyCurves
     notes: tuple[str, ...]
 
 
-def commits_of(portrait: Portrait, archived: Sequence[Archived], since: datetime) -> tuple[Commit, ...]:
+def commits_of(
+    portrait: TableDetails, archived: Sequence[ArchivedSnapshot], since: datetime
+) -> tuple[WriterCommit, ...]:
     """The commits of writers that are still known, the oldest first; each once, even if it is in both sources."""
     commits = {
-        (each.id, each.at): Commit(each.at, each.added_files, each.added_bytes, each.removed_bytes)
+        (each.id, each.at): WriterCommit(each.at, each.added_files, each.added_bytes, each.removed_bytes)
         for each in portrait.snapshots
         if not each.run_id
     }
@@ -104,13 +106,15 @@ def commits_of(portrait: Portrait, archived: Sequence[Archived], since: datetime
         summary = row.snapshot.summary
         if "lineage.run_id" not in summary:
             numbers = (told_number(summary, key) for key in ("added-data-files", "added-files-size", "removed-files-size"))  # fmt: skip
-            commits[row.snapshot.id, row.snapshot.committed_at] = Commit(row.snapshot.committed_at, *numbers)
+            commits[row.snapshot.id, row.snapshot.committed_at] = WriterCommit(
+                row.snapshot.committed_at, *numbers
+            )
     return tuple(sorted((each for each in commits.values() if each.at >= since), key=lambda each: each.at))
 
 
 def replay(
     table: str,
-    commits: Sequence[Commit],
+    commits: Sequence[WriterCommit],
     history: Sequence[Point],
     numbers: Numbers,
     old: Policy,
@@ -122,7 +126,7 @@ def replay(
     begins = max(since, commits[0].at) if commits else since
     times = _times(begins, until)
     changed = tuple(
-        Change(key, show(old[key]), show(new[key]), key in _KEYS)
+        KeyChange(key, show(old[key]), show(new[key]), key in _KEYS)
         for key in old.values
         if old[key] != new[key]
     )
@@ -138,13 +142,15 @@ def replay(
     )
 
 
-def _replayed(commits: Sequence[Commit], numbers: Numbers, policy: Policy, times: Sequence[datetime]) -> Side:
+def _replayed(
+    commits: Sequence[WriterCommit], numbers: Numbers, policy: Policy, times: Sequence[datetime]
+) -> PolicyCurves:
     rewrites, small = _compact(commits, policy, times)
     gone = [(each.at, each.removed_bytes) for each in commits if each.removed_bytes] + rewrites
     moments, before = [], times[0] - timedelta(days=1)
     for place, at in enumerate(times):
         moments.append(
-            Moment(
+            CurvePoint(
                 at,
                 _kept(commits, policy, at),
                 small[place],
@@ -154,7 +160,7 @@ def _replayed(commits: Sequence[Commit], numbers: Numbers, policy: Policy, times
         )
         before = at
     days = max((times[-1] - times[0]).total_seconds() / 86400, 1 / 24)
-    return Side(
+    return PolicyCurves(
         tuple(moments),
         moments[-1].snapshots,
         moments[-1].small_files,
@@ -165,7 +171,7 @@ def _replayed(commits: Sequence[Commit], numbers: Numbers, policy: Policy, times
 
 
 def _compact(
-    commits: Sequence[Commit], policy: Policy, times: Sequence[datetime]
+    commits: Sequence[WriterCommit], policy: Policy, times: Sequence[datetime]
 ) -> tuple[list[tuple[datetime, int]], list[int]]:
     """Rewrites as (when, bytes read), and how many small files wait at each of the times.
 
@@ -201,7 +207,7 @@ def _outputs(bytes_: int, policy: Policy) -> tuple[int, int]:
     return (outputs, bytes_) if bytes_ / outputs < policy.int("rewrite_small_bytes") else (0, 0)
 
 
-def _kept(commits: Sequence[Commit], policy: Policy, at: datetime) -> int:
+def _kept(commits: Sequence[WriterCommit], policy: Policy, at: datetime) -> int:
     known = [each.at for each in commits if each.at <= at]
     if not policy.bool("snapshot_expiry_enabled"):
         return len(known)
@@ -211,7 +217,7 @@ def _kept(commits: Sequence[Commit], policy: Policy, at: datetime) -> int:
     return min(len(known), max(young, policy.int("snapshot_min_retained")))
 
 
-def _live(commits: Sequence[Commit], numbers: Numbers, at: datetime) -> int:
+def _live(commits: Sequence[WriterCommit], numbers: Numbers, at: datetime) -> int:
     """Live bytes at that time, computed backwards from the table's current state."""
     since = sum(each.added_bytes - each.removed_bytes for each in commits if each.at > at)
     return max(0, numbers.bytes - since)
@@ -234,9 +240,9 @@ def _times(since: datetime, until: datetime) -> list[datetime]:
 
 
 def _notes(
-    commits: Sequence[Commit],
+    commits: Sequence[WriterCommit],
     history: Sequence[Point],
-    changes: Sequence[Change],
+    changes: Sequence[KeyChange],
     asked: datetime,
     begins: datetime,
 ) -> Iterator[str]:

@@ -11,32 +11,32 @@ from lakewarden.model.prices import PRICES, Price
 from lakewarden.policy.resolve import Policy
 from lakewarden.state.database import State
 from lakewarden.state.tables import SeenTables
-from lakewarden.tables.every_table import Catalogs
-from lakewarden.tables.metadata_files import KnownStrays
+from lakewarden.tables.every_table import AllCatalogs
+from lakewarden.tables.metadata_files import ForeignMetadataCache
 from lakewarden.tables.places import Places
 
 
-class Surroundings(Catalogs, Protocol):
-    strays: KnownStrays  # the owners of metadata files that were read before
+class JobLake(AllCatalogs, Protocol):
+    strays: ForeignMetadataCache  # the owners of metadata files that were read before
     aliases: Aliases  # the places that have two names, as declared by the operator
     # Catalogs that do not list every table: the files that the missing tables need are in no proof.
     incomplete: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Grounds:
+class JobDeps:
     state: State
-    lake: Surroundings
+    lake: JobLake
     deletes_per_s: float | None = None
     # Where the details of folded history are stored: `state` or `table`.
     history: str = "state"
     prices: Mapping[str, Price] = field(default_factory=lambda: PRICES)
 
 
-def places_of(grounds: Grounds, policy: Policy | None = None) -> Places:
+def places_of(deps: JobDeps, policy: Policy | None = None) -> Places:
     """Where tables were when they were first seen, and the places that the operator names for the policy's table."""
     return Places.of(
-        SeenTables(grounds.state).first_seen(),
+        SeenTables(deps.state).first_seen(),
         policy.columns("own_places") if policy else (),
-        grounds.lake.aliases,
+        deps.lake.aliases,
     )

@@ -12,7 +12,7 @@ from lakewarden.errors import Unreachable
 from lakewarden.jobs.cancel import Stop
 from lakewarden.model.progress import Progress
 from lakewarden.model.run import Owner
-from lakewarden.state.runs import Journal, Moment, RunProgress
+from lakewarden.state.runs import Journal, ProgressPoint, RunProgress
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ def _beat(journal: Journal, run_id: str, owner: Owner) -> bool:
         return True
 
 
-class Told:
+class ProgressRecorder:
     """Passes progress to the display of this process and keeps it for other processes."""
 
     def __init__(self, shown: Progress) -> None:
@@ -81,12 +81,12 @@ class Told:
     def end(self) -> None:
         self._shown.end()
 
-    def since(self, seen: int) -> tuple[int, Moment | None]:
+    def since(self, seen: int) -> tuple[int, ProgressPoint | None]:
         """The number of changes and the current progress; None if that was already seen."""
         with self._lock:
             if self._changes == seen:
                 return seen, None
-            moment = Moment(self._what, self._done, self._total, self._note, clock.now())
+            moment = ProgressPoint(self._what, self._done, self._total, self._note, clock.now())
             return self._changes, moment
 
 
@@ -94,7 +94,13 @@ class _Attendant:
     """Checks one run about once a second, on its own thread."""
 
     def __init__(
-        self, journal: Journal, run_id: str, owner: Owner, stop: Stop, told: Told, cancel: Callable[[], None]
+        self,
+        journal: Journal,
+        run_id: str,
+        owner: Owner,
+        stop: Stop,
+        told: ProgressRecorder,
+        cancel: Callable[[], None],
     ) -> None:
         self._journal, self._run_id, self._owner = journal, run_id, owner
         self._stop, self._told, self._cancel = stop, told, cancel
@@ -137,14 +143,14 @@ class _Attendant:
 
 
 @contextmanager
-def attended(
+def with_heartbeat(
     journal: Journal, run_id: str, owner: Owner, stop: Stop, shown: Progress, cancel: Callable[[], None]
-) -> Iterator[Told]:
+) -> Iterator[ProgressRecorder]:
     """While the body runs: write heartbeats and progress to the database, and pass a cancel from there to `stop`.
 
     `cancel` ends the running work on the engine. It is called again until the run has stopped.
     """
-    told = Told(shown)
+    told = ProgressRecorder(shown)
     attendant = _Attendant(journal, run_id, owner, stop, told, cancel)
     over = threading.Event()
 

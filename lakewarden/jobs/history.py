@@ -18,12 +18,12 @@ from datetime import datetime
 from lakewarden import clock
 from lakewarden.errors import Refused, Unreachable
 from lakewarden.jobs.compact.cleanup import discard_replaced_history
-from lakewarden.jobs.deps import Grounds
-from lakewarden.jobs.recovery import Settled
+from lakewarden.jobs.deps import JobDeps
+from lakewarden.jobs.recovery import RunResult
 from lakewarden.jobs.run_context import HistoryStep, Outcome, Prepared, RunContext
 from lakewarden.jobs.units import run_units
 from lakewarden.lineage.detail import month_of
-from lakewarden.lineage.history import Folded, History
+from lakewarden.lineage.history import Folded, TableHistory
 from lakewarden.model.actions import FoldHistory
 from lakewarden.model.plan import Bounds, Plan, count_skipped
 from lakewarden.model.reason import Reason, ReasonKind
@@ -32,7 +32,7 @@ from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
 from lakewarden.rewrite.read.store import MissingSource, Store
 from lakewarden.state.database import State
-from lakewarden.state.history import Archive, FoldLost, HistoryIndex
+from lakewarden.state.history import FoldLost, HistoryIndex, SnapshotArchive
 
 log = logging.getLogger(__name__)
 
@@ -95,22 +95,22 @@ def _summary(actions: tuple[FoldHistory, ...], archived: int) -> str:
     return f"{sum(each.entries for each in actions):,} of {archived:,} archived entries are folded"
 
 
-def prepare(grounds: Grounds, view: TableView, policy: Policy, now: datetime) -> Prepared:
-    archived = Archive(grounds.state).moments(view.uuid)
-    folded = {each.month: each.entries for each in HistoryIndex(grounds.state).details(view.uuid)}
+def prepare(deps: JobDeps, view: TableView, policy: Policy, now: datetime) -> Prepared:
+    archived = SnapshotArchive(deps.state).moments(view.uuid)
+    folded = {each.month: each.entries for each in HistoryIndex(deps.state).details(view.uuid)}
     return Prepared(plan(view, archived, folded, policy, now), view, policy)
 
 
-def history_of(state: State, view: TableView) -> History:
+def history_of(state: State, view: TableView) -> TableHistory:
     """The table's history, including details in its own folder."""
-    return History(state, lambda path: _fetch(Store(view.io), path))
+    return TableHistory(state, lambda path: _fetch(Store(view.io), path))
 
 
-def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcome:
+def execute(prepared: Prepared, deps: JobDeps, context: RunContext) -> Outcome:
     """One transaction for each month."""
     view = prepared.view
-    history = history_of(grounds.state, view)
-    keep = _keeper(view) if grounds.history == "table" else None
+    history = history_of(deps.state, view)
+    keep = _keeper(view) if deps.history == "table" else None
 
     def fold(each: FoldHistory) -> Folded | FoldLost:
         context.step(HistoryStep.FOLDING, {"month": each.month, "entries": each.entries})
@@ -127,7 +127,7 @@ def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcom
         except FoldLost as error:
             return error
         context.step(HistoryStep.FOLDED, {"month": each.month, "detail": made.detail.id})
-        _discard(grounds.state, view, made)
+        _discard(deps.state, view, made)
         return made
 
     results = run_units(context, f"{prepared.plan.job} {view.ref}", folds(prepared.plan), fold)
@@ -142,14 +142,14 @@ def folds(made: Plan) -> list[FoldHistory]:
     return [action for action in made.actions if isinstance(action, FoldHistory)]
 
 
-def settle(grounds: Grounds, run: Run) -> Settled:
+def settle(deps: JobDeps, run: Run) -> RunResult:
     """How a run ended whose process stopped: by the details that it made."""
-    made, planned = HistoryIndex(grounds.state).made_by(run.id), len(run.plan.get("actions", ()))
+    made, planned = HistoryIndex(deps.state).made_by(run.id), len(run.plan.get("actions", ()))
     if not made:
-        return Settled(RunState.FAILED, "nothing had been folded")
+        return RunResult(RunState.FAILED, "nothing had been folded")
     if made < planned:
-        return Settled(RunState.PARTIAL, f"{made} of {planned} months had been folded")
-    return Settled(RunState.DONE, "every month had been folded")
+        return RunResult(RunState.PARTIAL, f"{made} of {planned} months had been folded")
+    return RunResult(RunState.DONE, "every month had been folded")
 
 
 def _counters(done: list[Folded]) -> dict[str, int]:

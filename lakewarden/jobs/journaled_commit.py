@@ -23,7 +23,7 @@ Step = StepName | DeletingStep | ColdStep | HistoryStep
 _KEYS = ("lineage.run_id", "lineage.group")
 
 
-class Fate(Enum):
+class CleanupResult(Enum):
     """What happened to outputs that were to be removed."""
 
     GONE = "gone"
@@ -52,9 +52,9 @@ def intent_of(groups: list[int], outputs: list[str], summary: Mapping[str, str])
     return {"groups": groups, "outputs": outputs, "summary": {key: summary[key] for key in _KEYS}}
 
 
-def nothing_written(error: CommitLost) -> Fate:
+def nothing_written(error: CommitLost) -> CleanupResult:
     """For commits that write no files of their own."""
-    return Fate.GONE
+    return CleanupResult.GONE
 
 
 def journaled_commit(
@@ -63,7 +63,7 @@ def journaled_commit(
     commit: Callable[[], T],
     outcome: Callable[[T | None], Mapping[str, Any]],
     *,
-    discard: Callable[[CommitLost], Fate] = nothing_written,
+    discard: Callable[[CommitLost], CleanupResult] = nothing_written,
     steps: tuple[Step, Step] = (StepName.COMMITTING, StepName.COMMITTED),
     alone: AbstractContextManager[Any] | None = None,
     stopped: Callable[[], bool] = lambda: False,
@@ -87,7 +87,9 @@ def journaled_commit(
             reason = f"{error.message}; what was written stays until a sweep"
             return CommitResult(RunState.FAILED, reason, error=error)
         fate = discard(error)
-        if fate is Fate.COMMITTED:  # the table names the outputs; the snapshot may have expired already
+        if (
+            fate is CleanupResult.COMMITTED
+        ):  # the table names the outputs; the snapshot may have expired already
             context.step(steps[1], outcome(None))
             return CommitResult(RunState.DONE)
         return CommitResult(ending(error, fate), error.message, error=error)
@@ -98,10 +100,10 @@ def journaled_commit(
     return CommitResult(RunState.DONE, value=value)
 
 
-def ending(error: CommitLost, fate: Fate = Fate.GONE) -> RunState:
+def ending(error: CommitLost, fate: CleanupResult = CleanupResult.GONE) -> RunState:
     """How a run ends whose commit was reported lost. Unknown is only for commits that were really sent."""
     if isinstance(error, CommitNotSent):
         return RunState.FAILED
-    if fate is Fate.UNTOLD:
+    if fate is CleanupResult.UNTOLD:
         return RunState.UNKNOWN
     return RunState.FAILED if isinstance(error, CommitRefused) else RunState.LOST_RACE

@@ -38,7 +38,7 @@ if TYPE_CHECKING:  # listing pins and most unpinning load no Spark
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class PinRequest:
     """A request for a pin. Snapshot None: the current one. Ttl None: until it is removed."""
 
     table: TableRef
@@ -49,7 +49,7 @@ class Wish:
     mirror: bool = False
 
 
-class Pinning:
+class PinJobs:
     """`format_for` is asked only where the table itself must be looked at: listing and most unpinning need no Spark."""
 
     def __init__(self, state: State, format_for: Callable[[TableRef], TableFormat]) -> None:
@@ -58,7 +58,7 @@ class Pinning:
         self._locks = Locks(state, current_owner())
         self._format_for = format_for
 
-    def pin(self, wish: Wish) -> PinHandle:
+    def pin(self, wish: PinRequest) -> PinHandle:
         from lakewarden.storage.generation_file import keeping
 
         format_ = self._format_for(wish.table)
@@ -121,7 +121,7 @@ class Pinning:
             view = format_.view(table)
         if run is not None:
             raise _refused(view, pin.snapshot_id, f"expire run {run.id} is removing it now")
-        refuse_going(self._journal, view, pin.snapshot_id, pin.table_uuid)
+        refuse_expiring(self._journal, view, pin.snapshot_id, pin.table_uuid)
 
     def _drop_mirror(self, pin: Pin, tag: str) -> None:
         table = TableRef.parse(pin.table)
@@ -147,7 +147,7 @@ def _refs(format_: TableFormat, table: TableRef) -> set[str]:
 class PinHandle:
     """A granted pin. Leaving its `with` block removes it."""
 
-    def __init__(self, pin: Pin, pinning: Pinning) -> None:
+    def __init__(self, pin: Pin, pinning: PinJobs) -> None:
         self.pin = pin
         self._pinning = pinning
 
@@ -190,7 +190,7 @@ def _after(now: datetime, ttl: timedelta | None) -> datetime | None:
     return None if ttl is None else now + ttl
 
 
-def _asked(wish: Wish, view: TableView, now: datetime) -> Pin:
+def _asked(wish: PinRequest, view: TableView, now: datetime) -> Pin:
     snapshot_id = view.current_snapshot_id if wish.snapshot_id is None else wish.snapshot_id
     if snapshot_id is None:
         raise UsageError(reason=f"pin {view.ref}: it has no snapshot yet", hint="write to it first")
@@ -208,7 +208,9 @@ def _asked(wish: Wish, view: TableView, now: datetime) -> Pin:
     return replace(pin, tag=MIRROR + pin.id) if wish.mirror else pin
 
 
-def refuse_going(journal: Journal, view: TableView, snapshot_id: int, table_uuid: str | None = None) -> None:
+def refuse_expiring(
+    journal: Journal, view: TableView, snapshot_id: int, table_uuid: str | None = None
+) -> None:
     """Refuses if the snapshot is gone, or if a running expiry may remove it."""
     if table_uuid is not None and view.uuid != table_uuid:
         raise _refused(view, snapshot_id, "the table was dropped and created again since")

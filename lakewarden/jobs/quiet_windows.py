@@ -186,10 +186,10 @@ class BackOff:
                 break
             value = self._value(note)
         slept = clock.monotonic() - began
-        note(f"going on after {slept:,.0f} s of waiting: {self._verdict(value, stop)}")
+        note(f"going on after {slept:,.0f} s of waiting: {self._finding(value, stop)}")
         return slept
 
-    def _verdict(self, value: float | None, stop: threading.Event) -> str:
+    def _finding(self, value: float | None, stop: threading.Event) -> str:
         if stop.is_set():
             return "the run is stopped"
         if value is None:

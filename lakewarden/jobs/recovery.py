@@ -18,7 +18,7 @@ from typing import Any
 from lakewarden import clock
 from lakewarden.errors import Busy, LakewardenError, Refused
 from lakewarden.jobs.compact.cleanup import discard, names_any
-from lakewarden.jobs.journaled_commit import Fate
+from lakewarden.jobs.journaled_commit import CleanupResult
 from lakewarden.jobs.run_context import StepName
 from lakewarden.model.run import Owner, Run, RunState, Step
 from lakewarden.model.table_name import TableRef
@@ -32,7 +32,7 @@ IN_FLIGHT = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class RunResult:
     """How a run really ended, found out later."""
 
     state: RunState
@@ -40,7 +40,7 @@ class Settled:
 
 
 # Finds out how a run ended; None while that is not known yet.
-Settle = Callable[[Run], Settled | None]
+Settle = Callable[[Run], RunResult | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ def _settle_unknown_by(journal: Journal, run: Run, settle: Settle) -> None:
 
 
 def _settle_abandoned_by(journal: Journal, run: Run, owner: Owner, settle: Settle) -> None:
-    found = settle(run) or Settled(RunState.UNKNOWN, "its outcome is not known yet")
+    found = settle(run) or RunResult(RunState.UNKNOWN, "its outcome is not known yet")
     reason = f"its process ({run.owner}) stopped before the run was over; {found.reason}"
     journal.step(run.id, owner, StepName.RECOVERED, {"reason": reason}, clock.now())
     journal.finish(run.id, found.state, reason, {"recovered": True}, (), clock.now(), owner)
@@ -218,7 +218,7 @@ def _remove_uncommitted(format_: TableFormat, table: TableRef, run: Run, steps: 
     try:
         for number, paths in prefixes.items():
             fate = discard(format_, table, uuid, run.id, None, [int(number)], prefixes=paths)
-            removed += fate is Fate.GONE
+            removed += fate is CleanupResult.GONE
     except (OSError, Refused) as error:
         # Keeping a file too long cannot damage the table.
         log.warning("outputs of run %s stay as orphans: %s", run.id, error)

@@ -17,7 +17,7 @@ from lakewarden.jobs.cold import execute as cold
 from lakewarden.jobs.compact import execute as rewrite
 from lakewarden.jobs.compact import merge
 from lakewarden.jobs.compact.prepare import prepare_compact, prepare_deletes
-from lakewarden.jobs.deps import Grounds
+from lakewarden.jobs.deps import JobDeps
 from lakewarden.jobs.expire import execute as expire
 from lakewarden.jobs.partitions import execute as partitions
 from lakewarden.jobs.purge import plan as purge
@@ -34,10 +34,10 @@ from lakewarden.policy.resolve import Policy
 from lakewarden.state.runs import Journal
 from lakewarden.tables.interface import TableFormat
 
-Prepare = Callable[[Grounds, TableFormat, TableView, Policy, datetime], Prepared]
-Execute = Callable[[Prepared, Grounds, RunContext], Outcome]
-Settling = Callable[[Grounds, Journal, TableFormat, TableRef], Settle]
-BeforePlan = Callable[[Grounds, TableFormat, TableView], None]
+Prepare = Callable[[JobDeps, TableFormat, TableView, Policy, datetime], Prepared]
+Execute = Callable[[Prepared, JobDeps, RunContext], Outcome]
+Settling = Callable[[JobDeps, Journal, TableFormat, TableRef], Settle]
+BeforePlan = Callable[[JobDeps, TableFormat, TableView], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,34 +78,34 @@ def spec_of(job: Job) -> JobSpec:
 
 
 def _prepare_partitions(
-    grounds: Grounds, format_: TableFormat, view: TableView, policy: Policy, now: datetime
+    deps: JobDeps, format_: TableFormat, view: TableView, policy: Policy, now: datetime
 ) -> Prepared:
     return partitions.prepare(format_, view, policy, now)
 
 
-def _drop_partitions(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcome:
+def _drop_partitions(prepared: Prepared, deps: JobDeps, context: RunContext) -> Outcome:
     return partitions.execute(prepared, context)
 
 
 def _prepare_manifests(
-    grounds: Grounds, format_: TableFormat, view: TableView, policy: Policy, now: datetime
+    deps: JobDeps, format_: TableFormat, view: TableView, policy: Policy, now: datetime
 ) -> Prepared:
     head = view.current_snapshot_id
     found = [] if head is None else format_.manifests(view.ref, head)
     return Prepared(manifests.plan(view, found, policy, now), view, policy)
 
 
-def _rewrite_manifests(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcome:
+def _rewrite_manifests(prepared: Prepared, deps: JobDeps, context: RunContext) -> Outcome:
     return manifests.execute(prepared.plan, prepared.view, context)
 
 
 def _prepare_history(
-    grounds: Grounds, format_: TableFormat, view: TableView, policy: Policy, now: datetime
+    deps: JobDeps, format_: TableFormat, view: TableView, policy: Policy, now: datetime
 ) -> Prepared:
-    return history.prepare(grounds, view, policy, now)
+    return history.prepare(deps, view, policy, now)
 
 
-def _rewrite(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcome:
+def _rewrite(prepared: Prepared, deps: JobDeps, context: RunContext) -> Outcome:
     plan = prepared.plan
     paused = Windows.for_run(context.budgets, context.trigger).closed(clock.now())
     if paused:
@@ -117,13 +117,13 @@ def _rewrite(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outco
     return rewrite.execute(plan, prepared.view, prepared.files, prepared.policy, context)
 
 
-def _settle_handoff(grounds: Grounds, journal: Journal, format_: TableFormat, table: TableRef) -> Settle:
-    return partial(cold.settle, grounds, journal, format_, table)
+def _settle_handoff(deps: JobDeps, journal: Journal, format_: TableFormat, table: TableRef) -> Settle:
+    return partial(cold.settle, deps, journal, format_, table)
 
 
-def _settle_history(grounds: Grounds, journal: Journal, format_: TableFormat, table: TableRef) -> Settle:
-    return partial(history.settle, grounds)
+def _settle_history(deps: JobDeps, journal: Journal, format_: TableFormat, table: TableRef) -> Settle:
+    return partial(history.settle, deps)
 
 
-def _settle_deleting(grounds: Grounds, journal: Journal, format_: TableFormat, table: TableRef) -> Settle:
-    return partial(settle_run, grounds, format_, table)
+def _settle_deleting(deps: JobDeps, journal: Journal, format_: TableFormat, table: TableRef) -> Settle:
+    return partial(settle_run, deps, format_, table)

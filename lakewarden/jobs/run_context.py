@@ -16,7 +16,7 @@ from lakewarden.model.progress import Progress
 from lakewarden.model.run import Owner, RunState, Trigger
 from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
-from lakewarden.spark.task_slots import Lanes
+from lakewarden.spark.task_slots import TaskSlots
 from lakewarden.state import run_queries
 from lakewarden.state.runs import Journal
 from lakewarden.tables.interface import TableFormat, TableWriter
@@ -81,7 +81,7 @@ class RunContext:
     progress: Progress
     task_memory: int
     budgets: BudgetsConfig = field(default_factory=BudgetsConfig)
-    lanes: Lanes | None = None
+    slots: TaskSlots | None = None
     stop: Stop = field(default_factory=Stop)
     # Groups whose commit may have happened. Only `step` adds to it, so no journaled commit is forgotten.
     begun: set[int] = field(default_factory=set)

@@ -16,9 +16,9 @@ from lakewarden.errors import Busy, LakewardenError, Refused, Stopped, UsageErro
 from lakewarden.jobs.cancel import Stop
 from lakewarden.jobs.cold.read_only import refuse_frozen
 from lakewarden.jobs.commit_guard import RunGuard, foresee
-from lakewarden.jobs.deps import Grounds, Surroundings
-from lakewarden.jobs.heartbeat import DRIVEN, attended, driving
-from lakewarden.jobs.purge.settle import settle_verdicts
+from lakewarden.jobs.deps import JobDeps, JobLake
+from lakewarden.jobs.heartbeat import DRIVEN, driving, with_heartbeat
+from lakewarden.jobs.purge.settle import settle_batches
 from lakewarden.jobs.recovery import recover
 from lakewarden.jobs.registry import spec_of
 from lakewarden.jobs.run_context import DeletingStep, Outcome, Prepared, RunContext, StepName
@@ -29,7 +29,7 @@ from lakewarden.model.run import Job, Owner, Run, RunState, Trigger
 from lakewarden.model.table import TableView
 from lakewarden.model.table_name import TableRef
 from lakewarden.policy.resolve import Policy
-from lakewarden.spark.task_slots import Lanes
+from lakewarden.spark.task_slots import TaskSlots
 from lakewarden.spark.tasks import cancel
 from lakewarden.state.runs import Journal, current_owner, new_run_id
 from lakewarden.tables.interface import TableFormat, TableWriter
@@ -38,16 +38,16 @@ log = logging.getLogger(__name__)
 
 
 def prepare(
-    job: Job, format_: TableFormat, view: TableView, policy: Policy, now: datetime, grounds: Grounds
+    job: Job, format_: TableFormat, view: TableView, policy: Policy, now: datetime, deps: JobDeps
 ) -> Prepared:
     """Read what the planner needs, then plan. Changes nothing."""
     spec = spec_of(job)
     if spec.facts.changes_table:
-        refuse_foreign(job, view, grounds.state, grounds.lake.strays)
-    return spec.prepare(grounds, format_, view, policy, now)
+        refuse_foreign(job, view, deps.state, deps.lake.strays)
+    return spec.prepare(deps, format_, view, policy, now)
 
 
-class _Lake(Surroundings, Protocol):
+class _Lake(JobLake, Protocol):
     spark: Any
 
 
@@ -58,7 +58,7 @@ class Runner:
     task_memory: int
     progress: Progress | None
     budgets: BudgetsConfig = field(default_factory=BudgetsConfig)
-    lanes: Lanes | None = None
+    slots: TaskSlots | None = None
     history: str = "state"
     prices: Mapping[str, Price] = field(default_factory=lambda: PRICES)
     stop: Stop = field(default_factory=Stop)
@@ -66,9 +66,9 @@ class Runner:
     quiet: bool = False  # a run with nothing to do is not journaled
 
     @property
-    def grounds(self) -> Grounds:
+    def deps(self) -> JobDeps:
         state, rate = self.journal.state, self.budgets.deletes_per_s
-        return Grounds(state, self.lake, rate, self.history, self.prices)
+        return JobDeps(state, self.lake, rate, self.history, self.prices)
 
     def run(
         self,
@@ -86,10 +86,10 @@ class Runner:
         if not spec.facts.on_cold_tables:
             refuse_frozen(job, view, self.journal.state)
         if spec.before_plan is not None:
-            spec.before_plan(self.grounds, format_, view)
+            spec.before_plan(self.deps, format_, view)
         run_id = run_id or new_run_id(clock.now())
         try:
-            prepared = prepare(job, format_, view, policy, clock.now(), self.grounds)
+            prepared = prepare(job, format_, view, policy, clock.now(), self.deps)
             if spec.facts.operation and not prepared.plan.empty:
                 foresee(table, spec.facts.operation, run_id, policy, trigger, self.journal.state)
         except Refused as error:
@@ -127,7 +127,7 @@ class Runner:
     def _recover(self, job: Job, format_: TableFormat, table: TableRef, owner: Owner) -> None:
         """Settle what an earlier run of this job left open before a new plan is made."""
         spec = spec_of(job)
-        settle = spec.settle and spec.settle(self.grounds, self.journal, format_, table)
+        settle = spec.settle and spec.settle(self.deps, self.journal, format_, table)
         recover(
             self.journal,
             format_,
@@ -139,7 +139,7 @@ class Runner:
             lease_term=self.lease_term,
         )
         if spec.facts.settles_trash:
-            settle_verdicts(self.grounds, format_, table, self.journal)
+            settle_batches(self.deps, format_, table, self.journal)
 
     def _drive(
         self,
@@ -153,7 +153,7 @@ class Runner:
         run = self._start(prepared, run_id, owner, trigger)
         stop = self.stop.child()  # a cancel of this run ends no other
         shown = self.progress or Silent()
-        with attended(
+        with with_heartbeat(
             self.journal, run.id, owner, stop, shown, lambda: cancel(self.lake.spark, run.id)
         ) as told:
             context = RunContext(
@@ -167,10 +167,10 @@ class Runner:
                 told,
                 self.task_memory,
                 self.budgets,
-                self.lanes,
+                self.slots,
                 stop,
             )
-            outcome = self._closing_on_failure(run, owner, stop, lambda: _do(prepared, context, self.grounds))
+            outcome = self._closing_on_failure(run, owner, stop, lambda: _do(prepared, context, self.deps))
         return self._finish(run, owner, _who_stopped(outcome, stop))
 
     def _start(self, prepared: Prepared, run_id: str, owner: Owner, trigger: Trigger) -> Run:
@@ -253,11 +253,11 @@ def _unwritten(prepared: Prepared, owner: Owner, trigger: Trigger) -> Run:
     )
 
 
-def _do(prepared: Prepared, context: RunContext, grounds: Grounds) -> Outcome:
+def _do(prepared: Prepared, context: RunContext, deps: JobDeps) -> Outcome:
     plan = prepared.plan
     if plan.empty:
         return Outcome(RunState.NOTHING_TO_DO, plan.reason)
-    return spec_of(plan.job).execute(prepared, grounds, context)
+    return spec_of(plan.job).execute(prepared, deps, context)
 
 
 def _told(error: Exception) -> str:

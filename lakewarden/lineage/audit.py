@@ -25,7 +25,7 @@ from lakewarden.lineage.history import Entry
 from lakewarden.lineage.validate import Requirements, Violation, validate
 from lakewarden.model.plain import Plain, pick
 from lakewarden.model.table_name import printed
-from lakewarden.state.audit_log import Rejected
+from lakewarden.state.audit_log import RejectedCommit
 
 INPUTS = "input.snapshot_ids"
 MANIFESTS = "manifests"
@@ -217,7 +217,7 @@ def _resolve(own: str, named: str | None, id_: int, owners: Mapping[int, Sequenc
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class IngestCommit:
     """A commit that brought data in. `entry` None: neither the table nor its history knows the snapshot any
     more.
 
@@ -259,9 +259,9 @@ class Ingested(Plain):
 
     table: str
     question: str
-    commits: tuple[Commit, ...]
-    origins: tuple[Commit, ...] = ()
-    removed_by: tuple[Commit, ...] = ()
+    commits: tuple[IngestCommit, ...]
+    origins: tuple[IngestCommit, ...] = ()
+    removed_by: tuple[IngestCommit, ...] = ()
 
     JSON_KEYS = "table question commits origins removed_by"
 
@@ -273,11 +273,11 @@ def rewrites(entry: Entry | None) -> bool:
     return entry.operation == "compaction" or entry.snapshot.operation in ("replace", "compact")
 
 
-def recorded_origins(entry: Entry, known: Mapping[int, Entry]) -> list[Commit]:
+def recorded_origins(entry: Entry, known: Mapping[int, Entry]) -> list[IngestCommit]:
     """The snapshots that a commit names as its inputs; `known` are entries of its own table."""
     inputs, _ = inputs_of(entry.told(INPUTS))
     return [
-        Commit(
+        IngestCommit(
             Node(table or entry.table, id_),
             known.get(id_) if table in (None, entry.table) else None,
             INPUTS,
@@ -290,7 +290,7 @@ def recorded_origins(entry: Entry, known: Mapping[int, Entry]) -> list[Commit]:
 
 
 @dataclass(frozen=True, slots=True)
-class Who(Plain):
+class CommitAuthors(Plain):
     """Commits and who triggered each, the newest first."""
 
     table: str
@@ -332,7 +332,7 @@ class Gaps(Plain):
     table: str
     commits: int
     gaps: tuple[Gap, ...]
-    rejected: tuple[Rejected, ...] = ()
+    rejected: tuple[RejectedCommit, ...] = ()
     asked: tuple[str, ...] = ()
 
     JSON_KEYS = "table commits gaps rejected"

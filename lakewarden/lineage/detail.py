@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from lakewarden.errors import LakewardenError
 from lakewarden.model.table import Snapshot
-from lakewarden.state.history import Archived, Detail, Range
+from lakewarden.state.history import ArchivedSnapshot, Detail, Range
 
 _MOMENT = pa.timestamp("us", "UTC")
 _SCHEMA = pa.schema(
@@ -74,7 +74,7 @@ def _number(text: str | None) -> int:
         return 0
 
 
-def merged(old: Sequence[Archived], new: Sequence[Archived]) -> list[Archived]:
+def merged(old: Sequence[ArchivedSnapshot], new: Sequence[ArchivedSnapshot]) -> list[ArchivedSnapshot]:
     """Each commit once, in order. Two commits with one number stay two: a table was rolled back, or copied."""
     by_commit = {(each.snapshot.id, each.snapshot.committed_at): each for each in (*old, *new)}
     return sorted(
@@ -82,7 +82,7 @@ def merged(old: Sequence[Archived], new: Sequence[Archived]) -> list[Archived]:
     )
 
 
-def storable(entry: Archived) -> Archived:
+def storable(entry: ArchivedSnapshot) -> ArchivedSnapshot:
     """The entry with every character escaped that UTF-8 or a database cannot store, such as half a surrogate
     pair.
 
@@ -98,7 +98,7 @@ def _storable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\x00")
 
 
-def ranges_of(entries: Sequence[Archived]) -> tuple[Range, ...]:
+def ranges_of(entries: Sequence[ArchivedSnapshot]) -> tuple[Range, ...]:
     """A summary of the entries, in the order of their commits, as ranges."""
     groups: dict[tuple[str, str, str], list[Snapshot]] = defaultdict(list)
     for entry in entries:
@@ -126,7 +126,7 @@ def _range(key: tuple[str, str, str], members: Sequence[Snapshot]) -> Range:
     )
 
 
-def write(entries: Sequence[Archived]) -> bytes:
+def write(entries: Sequence[ArchivedSnapshot]) -> bytes:
     columns: dict[str, list[Any]] = {name: [] for name in _SCHEMA.names}
     for entry in entries:
         snapshot = entry.snapshot
@@ -156,7 +156,7 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def read(detail: Detail, content: bytes, ids: Collection[int] | None = None) -> list[Archived]:
+def read(detail: Detail, content: bytes, ids: Collection[int] | None = None) -> list[ArchivedSnapshot]:
     """Every snapshot of the detail, or only `ids`. If the bytes are not the ones that were written, raises an error."""
     digest = sha256(content)
     if digest != detail.sha256:
@@ -178,10 +178,12 @@ def read(detail: Detail, content: bytes, ids: Collection[int] | None = None) -> 
     return entries
 
 
-def _archived(table: pa.Table) -> list[Archived]:
+def _archived(table: pa.Table) -> list[ArchivedSnapshot]:
     columns = [table[name].to_pylist() for name in _SCHEMA.names]
     return [
-        Archived(Snapshot(id_, parent, sequence, at, operation, dict(summary)), name, run, archived_at)
+        ArchivedSnapshot(
+            Snapshot(id_, parent, sequence, at, operation, dict(summary)), name, run, archived_at
+        )
         for id_, parent, sequence, at, operation, summary, name, run, archived_at in zip(
             *columns, strict=True
         )

@@ -19,14 +19,14 @@ from lakewarden.lineage import detail as details
 from lakewarden.model.plain import pick
 from lakewarden.model.table import Snapshot, TableView
 from lakewarden.state.database import State
-from lakewarden.state.history import Archive, Archived, Detail, FoldLost, HistoryIndex, Range
+from lakewarden.state.history import ArchivedSnapshot, Detail, FoldLost, HistoryIndex, Range, SnapshotArchive
 
 # How often a newer detail may replace one during the reading.
 _ATTEMPTS = 5
 _INPUTS = "input.snapshot_ids"
 
 
-class Source(StrEnum):
+class EntrySource(StrEnum):
     """Where an entry was found."""
 
     LIVE = "live"
@@ -44,7 +44,7 @@ class Entry:
 
     table: str
     snapshot: Snapshot
-    source: Source
+    source: EntrySource
     detail: str | None = None
     written_as: str | None = None
 
@@ -73,7 +73,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class HistoryQuery:
     """Which entries a question needs; None means all. `inputs`: only entries that name their inputs.
 
     An operation matches the commit's own statement, or the format's operation.
@@ -108,7 +108,7 @@ class Wanted:
         )
 
 
-EVERYTHING = Wanted()
+EVERYTHING = HistoryQuery()
 # Reads the bytes of a detail that is stored in a file; None if the file is gone.
 Fetch = Callable[[str], bytes | None]
 
@@ -117,11 +117,11 @@ class _Replaced(Exception):
     """A detail was folded again while it was being read."""
 
 
-class History:
+class TableHistory:
     """`fetch` reads details that are stored in files; without it they cannot be read, and an error says so."""
 
     def __init__(self, state: State, fetch: Fetch | None = None) -> None:
-        self._archive = Archive(state)
+        self._archive = SnapshotArchive(state)
         self._index = HistoryIndex(state)
         self._fetch = fetch
         self.opened = 0  # number of details read: a question should open few
@@ -131,7 +131,7 @@ class History:
         return self._index.details(table_uuid)
 
     def entries(
-        self, table: str, table_uuid: str, view: TableView | None, wanted: Wanted = EVERYTHING
+        self, table: str, table_uuid: str, view: TableView | None, wanted: HistoryQuery = EVERYTHING
     ) -> list[Entry]:
         """Each snapshot once, the newest first. Without a view, only recorded entries are returned."""
         for _ in range(_ATTEMPTS):
@@ -146,7 +146,7 @@ class History:
         )
 
     def written(
-        self, tables: Sequence[tuple[str, str]], wanted: Wanted = EVERYTHING
+        self, tables: Sequence[tuple[str, str]], wanted: HistoryQuery = EVERYTHING
     ) -> dict[tuple[str, str], list[Entry]]:
         """The result of `entries` without a view for many tables, by name and uuid, in a few queries. Leaves
         out tables with folded history.
@@ -158,7 +158,7 @@ class History:
         return {
             (name, uuid): _once(
                 [
-                    Entry(name, each.snapshot, Source.ARCHIVE, written_as=each.table)
+                    Entry(name, each.snapshot, EntrySource.ARCHIVE, written_as=each.table)
                     for each in rows.get(uuid, ())
                     if wanted.meets(each.snapshot)
                 ]
@@ -170,15 +170,19 @@ class History:
         """Entries that are not folded, the newest first: opens no detail."""
         return _once(list(self._near(table, table_uuid, view, EVERYTHING)))
 
-    def _near(self, table: str, table_uuid: str, view: TableView | None, wanted: Wanted) -> Iterator[Entry]:
+    def _near(
+        self, table: str, table_uuid: str, view: TableView | None, wanted: HistoryQuery
+    ) -> Iterator[Entry]:
         for snapshot in view.snapshots if view is not None else ():
             if wanted.meets(snapshot):
-                yield Entry(table, snapshot, Source.LIVE)
+                yield Entry(table, snapshot, EntrySource.LIVE)
         for each in self._archive.rows(table_uuid, since=wanted.since, until=wanted.until):
             if wanted.meets(each.snapshot):
-                yield Entry(table, each.snapshot, Source.ARCHIVE, written_as=each.table)
+                yield Entry(table, each.snapshot, EntrySource.ARCHIVE, written_as=each.table)
 
-    def _found(self, table: str, table_uuid: str, view: TableView | None, wanted: Wanted) -> Iterator[Entry]:
+    def _found(
+        self, table: str, table_uuid: str, view: TableView | None, wanted: HistoryQuery
+    ) -> Iterator[Entry]:
         yield from self._near(table, table_uuid, view, wanted)
         chosen = [
             each
@@ -188,11 +192,11 @@ class History:
         for detail, members in self.read(chosen, wanted.ids):
             for member in members:
                 if wanted.meets(member.snapshot):
-                    yield Entry(table, member.snapshot, Source.DETAIL, detail.id, member.table)
+                    yield Entry(table, member.snapshot, EntrySource.DETAIL, detail.id, member.table)
 
     def read(
         self, chosen: Sequence[Detail], ids: Collection[int] | None = None
-    ) -> Iterator[tuple[Detail, list[Archived]]]:
+    ) -> Iterator[tuple[Detail, list[ArchivedSnapshot]]]:
         """The snapshots in these details, or only `ids`."""
         contents = self._index.contents(each for each in chosen if each.path is None)
         for detail in chosen:
@@ -291,7 +295,7 @@ def _once(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def _rank(entry: Entry) -> tuple[bool, bool, datetime]:
-    return entry.source is Source.LIVE, entry.written_as == entry.table, entry.snapshot.committed_at
+    return entry.source is EntrySource.LIVE, entry.written_as == entry.table, entry.snapshot.committed_at
 
 
 def _newest_first(entry: Entry) -> tuple[float, int]:

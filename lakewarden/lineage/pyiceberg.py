@@ -32,7 +32,7 @@ from lakewarden.lineage.writing import said
 from lakewarden.model.table_name import TableRef
 from lakewarden.policy.resolve import Layers, resolve
 from lakewarden.state.database import State
-from lakewarden.state.policies import Policies
+from lakewarden.state.policies import StoredPolicies
 
 if TYPE_CHECKING:
     from pyiceberg.table import CommitTableResponse, Table
@@ -128,7 +128,7 @@ class _Door:
         return TableRef(self.catalog, tuple(namespace), name)
 
     def _layers(self, ref: TableRef, properties: Mapping[str, str]) -> Layers:
-        stored = Policies(self.state).get(str(ref)) if self.state is not None else {}
+        stored = StoredPolicies(self.state).get(str(ref)) if self.state is not None else {}
         return Layers.of(self.config.policy, table_properties=properties, stored=stored)
 
 

@@ -307,15 +307,15 @@ class TrashFiles(Plain):
 
 @dataclass(frozen=True, slots=True)
 class EraseFiles(Plain):
-    """Trashed files of one verdict whose grace period is over. They are deleted after a new proof that nothing needs them."""
+    """Trashed files of one deletion batch whose grace period is over. They are deleted after a new proof that nothing needs them."""
 
-    verdict_id: str
+    batch_id: str
     files: int
     bytes: int
     reason: str
 
     action = "erase-files"
-    JSON_KEYS = "action verdict=verdict_id files bytes reason"
+    JSON_KEYS = "action batch=batch_id files bytes reason"
 
 
 @dataclass(frozen=True, slots=True)

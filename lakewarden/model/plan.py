@@ -14,7 +14,7 @@ from lakewarden.model.actions import Action, MergeBuckets, RewriteGroup
 from lakewarden.model.plain import Plain, pick
 from lakewarden.model.reason import Reason
 from lakewarden.model.run import Job
-from lakewarden.model.skipped import Skipped, SkippedRow, Trashed
+from lakewarden.model.skipped import FileToTrash, Skipped, SkippedRow
 from lakewarden.model.table_name import TableRef
 
 
@@ -32,7 +32,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class ManyTrashed(Sequence[Trashed]):
+class ManyTrashed(Sequence[FileToTrash]):
     """Many files to trash for one reason. Each value is created when it is read: a table may have millions."""
 
     files: Any
@@ -42,21 +42,21 @@ class ManyTrashed(Sequence[Trashed]):
         return int(self.files.num_rows)
 
     @overload
-    def __getitem__(self, place: int) -> Trashed: ...
+    def __getitem__(self, place: int) -> FileToTrash: ...
 
     @overload
-    def __getitem__(self, place: slice) -> list[Trashed]: ...
+    def __getitem__(self, place: slice) -> list[FileToTrash]: ...
 
-    def __getitem__(self, place: int | slice) -> Trashed | list[Trashed]:
+    def __getitem__(self, place: int | slice) -> FileToTrash | list[FileToTrash]:
         if isinstance(place, slice):
             return [self[each] for each in range(*place.indices(len(self)))]
         size = self.files["size"][place].as_py()
-        return Trashed(self.files["path"][place].as_py(), -1 if size is None else size, self.reason)
+        return FileToTrash(self.files["path"][place].as_py(), -1 if size is None else size, self.reason)
 
-    def __iter__(self) -> Iterator[Trashed]:
+    def __iter__(self) -> Iterator[FileToTrash]:
         for batch in self.files.select(["path", "size"]).to_batches():
             for path, size in zip(batch[0].to_pylist(), batch[1].to_pylist(), strict=True):
-                yield Trashed(path, -1 if size is None else size, self.reason)
+                yield FileToTrash(path, -1 if size is None else size, self.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Plan:
     off: bool = False  # the policy switches the job off
     actions: tuple[Action, ...] = ()
     skipped: tuple[Skipped, ...] = ()
-    trash: Sequence[Trashed] = ()
+    trash: Sequence[FileToTrash] = ()
     strategy: str = ""
     columns: tuple[str, ...] = ()
     target_bytes: int = 0

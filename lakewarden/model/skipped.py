@@ -36,7 +36,7 @@ class Skipped(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class Trashed:
+class FileToTrash:
     """A file marked for deletion. It stays on disk until its grace period is over. Size -1: unknown."""
 
     path: str

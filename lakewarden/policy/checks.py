@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from lakewarden.errors import PolicyError
-from lakewarden.policy.origin import Ignored, Layer, Value
+from lakewarden.policy.origin import IgnoredProperty, Layer, Value
 
 Values = Mapping[str, Value]
 
@@ -37,7 +37,7 @@ class Disagreement:
     advice: str
 
 
-def check(values: Values, ignored: Sequence[Ignored] = ()) -> None:
+def check(values: Values, ignored: Sequence[IgnoredProperty] = ()) -> None:
     """Raises PolicyError for the first pair that disagrees."""
     for disagreement in disagreements(values):
         first, second = disagreement.values

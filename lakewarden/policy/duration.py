@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from lakewarden import clock
 from lakewarden.errors import UsageError
-from lakewarden.policy.values import Kind, Unreadable, read
+from lakewarden.policy.values import InvalidValue, ValueType, read
 
 # Longer than any table exists, and short enough to stay inside every calendar.
 _LONGEST = timedelta(days=36_500)
@@ -21,8 +21,8 @@ def duration(value: str | timedelta | None, what: str) -> timedelta | None:
     try:
         length = value if isinstance(value, timedelta) else _read(value)
         if not timedelta(0) < length <= _LONGEST:
-            raise Unreadable
-    except (Unreadable, OverflowError) as error:
+            raise InvalidValue
+    except (InvalidValue, OverflowError) as error:
         raise UsageError(
             reason=f"read {what} {value!r}: it is not how long something lasts",
             hint="write it as 30m, 2h or 7d",
@@ -31,7 +31,7 @@ def duration(value: str | timedelta | None, what: str) -> timedelta | None:
 
 
 def _read(text: str) -> timedelta:
-    hours = read(Kind.HOURS, text)
+    hours = read(ValueType.HOURS, text)
     assert isinstance(hours, int | float)
     return timedelta(hours=hours)
 
@@ -43,7 +43,7 @@ def moment(told: str | datetime | None, name: str) -> datetime | None:
     try:
         at = told if isinstance(told, datetime) else _moment(told.strip())
         return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
-    except (Unreadable, ValueError, OverflowError):  # the last: in UTC it is outside the calendar
+    except (InvalidValue, ValueError, OverflowError):  # the last: in UTC it is outside the calendar
         raise UsageError(
             reason=f"read {name} {str(told)!r}: it is no moment",
             hint="write it as 2024, 2024-03-01, 2024-03-01T12:00 (UTC), or how long ago with its unit: 90d, 12h",
@@ -61,5 +61,5 @@ def _moment(text: str) -> datetime:
             raise
     ago = _read(text)
     if not timedelta(0) < ago <= _LONGEST:
-        raise Unreadable
+        raise InvalidValue
     return clock.now() - ago

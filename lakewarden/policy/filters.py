@@ -29,7 +29,7 @@ class WrongFilter(ValueError):
     """A filter that this parser does not accept; its text names the unsupported word and what is allowed."""
 
 
-class Of(StrEnum):
+class LiteralKind(StrEnum):
     """The kind of a literal."""
 
     TEXT = "text"
@@ -41,7 +41,7 @@ class Of(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    of: Of
+    of: LiteralKind
     text: str
 
 
@@ -254,7 +254,7 @@ class _Parser:
     def _like(self, column: str) -> Filter:
         token, literal = self._now, self._literal()
         prefix = literal.text.removesuffix("%")
-        if literal.of is not Of.TEXT or any(each in prefix for each in "%_") or not prefix:
+        if literal.of is not LiteralKind.TEXT or any(each in prefix for each in "%_") or not prefix:
             raise self._wrong("is not the beginning of a text: like 'prefix%'", token)
         is_whole = prefix == literal.text
         return Compare(column, "=", literal) if is_whole else StartsWith(column, prefix)
@@ -283,15 +283,15 @@ class _Parser:
         token = self._take()
         match token.kind:
             case "string":
-                return Literal(Of.TEXT, _unquoted(token))
+                return Literal(LiteralKind.TEXT, _unquoted(token))
             case "number":
-                return Literal(Of.NUMBER, token.text)
+                return Literal(LiteralKind.NUMBER, token.text)
             case "sign" if token.text in "+-" and self._now.kind == "number":
-                return Literal(Of.NUMBER, token.text.strip("+") + self._take().text)
+                return Literal(LiteralKind.NUMBER, token.text.strip("+") + self._take().text)
             case "word" if token.text in ("true", "false"):
-                return Literal(Of.BOOL, token.text)
+                return Literal(LiteralKind.BOOL, token.text)
             case "name" if token.text.lower() in ("date", "timestamp") and self._now.kind == "string":
-                return Literal(Of(token.text.lower()), _unquoted(self._take()))
+                return Literal(LiteralKind(token.text.lower()), _unquoted(self._take()))
             case "name" if self._now.kind == "sign" and self._now.text == "(":
                 raise self._wrong("is called as a function", token)
             case _:

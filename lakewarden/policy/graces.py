@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from lakewarden.policy.resolve import Policy
-from lakewarden.state.trash_batches import CLAIMED, FAILED_LOAD, Verdict
+from lakewarden.state.trash_batches import CLAIMED, FAILED_LOAD, TrashBatch
 
 _GRACE = "delete_grace_hours"
 _LOAD_GRACE = "orphan_grace_hours"
@@ -18,8 +18,8 @@ def grace_key(cause: str) -> str:
     return _LOAD_GRACE if cause in (FAILED_LOAD, CLAIMED) else _GRACE
 
 
-def due_at(verdict: Verdict, policy: Policy) -> datetime | None:
+def due_at(batch: TrashBatch, policy: Policy) -> datetime | None:
     """When its files may be deleted; None while it is not in force."""
-    if verdict.waits_since is None:
+    if batch.waits_since is None:
         return None
-    return verdict.waits_since + policy.hours(grace_key(verdict.cause))
+    return batch.waits_since + policy.hours(grace_key(batch.cause))

@@ -39,7 +39,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Ignored(Plain):
+class IgnoredProperty(Plain):
     """A setting in a table's own properties that is not allowed, as written there, and why it is ignored."""
 
     key: str

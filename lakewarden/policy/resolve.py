@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from lakewarden.errors import PolicyError
 from lakewarden.model.table_name import TableRef
 from lakewarden.policy.checks import check, disagreements
-from lakewarden.policy.keys import KEYS, Key, Say, key
+from lakewarden.policy.keys import KEYS, Key, PropertyRule, key
 from lakewarden.policy.options import from_options
-from lakewarden.policy.origin import Ignored, Layer, Origin, Value
+from lakewarden.policy.origin import IgnoredProperty, Layer, Origin, Value
 from lakewarden.policy.patterns import matches
 from lakewarden.policy.values import PolicyValue, show
 
@@ -81,7 +81,7 @@ class Policy:
 
     table: TableRef
     values: Mapping[str, Value]
-    ignored: tuple[Ignored, ...] = ()
+    ignored: tuple[IgnoredProperty, ...] = ()
 
     def __getitem__(self, name: str) -> PolicyValue:
         return self.values[name].value
@@ -143,7 +143,7 @@ def resolve(table: TableRef, layers: Layers) -> Policy:
     """The effective policy. A wrong value in any layer is refused, even if a later layer overrides it."""
     values = {each.name: Value(each.name, each.default, Origin(Layer.DEFAULT)) for each in KEYS}
     operators = dict(values)
-    ignored: list[Ignored] = []
+    ignored: list[IgnoredProperty] = []
     for origin, settings in _stack(table, layers):
         if origin.layer in _WRITERS:
             ignored += _read_writers(table, settings, origin, values, _trusted(table, layers))
@@ -156,7 +156,7 @@ def resolve(table: TableRef, layers: Layers) -> Policy:
     return Policy(table, values, tuple(ignored))
 
 
-def _settle(values: dict[str, Value], operators: Mapping[str, Value]) -> Iterator[Ignored]:
+def _settle(values: dict[str, Value], operators: Mapping[str, Value]) -> Iterator[IgnoredProperty]:
     """Removes from `values` the writer's values that conflict with another value, and yields them."""
     while theirs := [
         (each, disagreement.short)
@@ -167,7 +167,9 @@ def _settle(values: dict[str, Value], operators: Mapping[str, Value]) -> Iterato
         for each, why in theirs:
             if values[each.key] is each:
                 values[each.key] = operators[each.key]
-                yield Ignored(each.key, show(each.value), each.origin, f"{why}; {operators[each.key]} counts")
+                yield IgnoredProperty(
+                    each.key, show(each.value), each.origin, f"{why}; {operators[each.key]} counts"
+                )
 
 
 def _trusted(table: TableRef, layers: Layers) -> frozenset[str]:
@@ -181,29 +183,31 @@ def _read_writers(
     origin: Origin,
     values: dict[str, Value],
     trusted: frozenset[str],
-) -> Iterator[Ignored]:
+) -> Iterator[IgnoredProperty]:
     """Adds the writer's permitted values to `values`; yields the rest."""
     for name, written in settings.items():
         known = key(name, _place(origin, name))
         operators = values[name]
-        if known.call_only or (known.by_property is Say.NOTHING and name not in trusted):
-            yield Ignored(name, str(written), origin, _why_ignored(known, Say.NOTHING, operators, table))
+        if known.call_only or (known.by_property is PropertyRule.NOTHING and name not in trusted):
+            yield IgnoredProperty(
+                name, str(written), origin, _why_ignored(known, PropertyRule.NOTHING, operators, table)
+            )
             continue
         value = known.parse(written, _place(origin, name), call=True)
         is_set = operators.origin.layer not in (Layer.DEFAULT, Layer.TABLE_OPTION)
         if known.call_least is not None and isinstance(value, int) and value < (known.least or 0):
-            yield Ignored(name, str(written), origin, f"must be {known.allowed()}")
+            yield IgnoredProperty(name, str(written), origin, f"must be {known.allowed()}")
         elif name in trusted:
             values[name] = Value(name, value, origin)
         elif known.may_say(value, operators.value, is_set=is_set):
             values[name] = Value(name, known.with_operators(value, operators.value), origin)
         elif value != operators.value:  # a value equal to the operator's needs no message
-            yield Ignored(
+            yield IgnoredProperty(
                 name, str(written), origin, _why_ignored(known, known.by_property, operators, table)
             )
 
 
-def _why_ignored(known: Key, say: Say, operators: Value, table: TableRef) -> str:
+def _why_ignored(known: Key, say: PropertyRule, operators: Value, table: TableRef) -> str:
     if known.call_only:
         return f"it is for one call only: `lakewarden run JOB {table} --set {known.name}=VALUE`"
     return (

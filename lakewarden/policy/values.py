@@ -13,7 +13,7 @@ from lakewarden.policy.filters import WrongFilter, parse
 PolicyValue = bool | int | float | str | tuple[str, ...] | tuple[int, ...] | None
 
 
-class Kind(StrEnum):
+class ValueType(StrEnum):
     """The type of a key's value; the enum values are the words of the docs and messages."""
 
     BOOL = "true or false"
@@ -51,11 +51,11 @@ _QUANTITY = re.compile(r"(\d[\d_]*(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
 _SORT_TERM = re.compile(r"(`[^`]+`|[^\s`]+)(\s+(asc|desc))?(\s+nulls\s+(first|last))?", re.IGNORECASE)
 
 
-class Unreadable(ValueError):
+class InvalidValue(ValueError):
     """A value of the wrong form; the key turns it into a message with the allowed values."""
 
 
-def read(kind: Kind, found: object) -> PolicyValue:
+def read(kind: ValueType, found: object) -> PolicyValue:
     """The value in its one normal form, so that equal settings compare and hash alike."""
     return _READERS[kind](found)
 
@@ -88,7 +88,7 @@ def _bool(value: object) -> bool:
         return value
     text = _text(value).lower()
     if text not in _TRUE | _FALSE:
-        raise Unreadable
+        raise InvalidValue
     return text in _TRUE
 
 
@@ -98,7 +98,7 @@ def _count(value: object) -> int:
     try:
         return int(_text(value))
     except ValueError as error:
-        raise Unreadable from error
+        raise InvalidValue from error
 
 
 def _bytes(value: object) -> int:
@@ -120,19 +120,19 @@ def _hours(value: object) -> int | float:
 def _quantity(text: str, units: Container[str]) -> tuple[str, str]:
     match = _QUANTITY.fullmatch(text.strip())
     if match is None or match[2].lower() not in units:
-        raise Unreadable
+        raise InvalidValue
     return match[1].replace("_", ""), match[2].lower()
 
 
 def _number(value: object) -> int | float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise Unreadable
+        raise InvalidValue
     try:
         number = float(value)
     except (ValueError, OverflowError) as error:
-        raise Unreadable from error
+        raise InvalidValue from error
     if not math.isfinite(number):
-        raise Unreadable
+        raise InvalidValue
     return _whole(number)
 
 
@@ -150,7 +150,7 @@ def _percent(value: object) -> int | float:
 
 def _text(value: object) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise Unreadable
+        raise InvalidValue
     return value.strip()
 
 
@@ -159,7 +159,7 @@ def _filter(value: object) -> str:
     try:
         parse(text)
     except WrongFilter as error:
-        raise Unreadable(str(error)) from error
+        raise InvalidValue(str(error)) from error
     return text
 
 
@@ -185,21 +185,21 @@ def _items(value: object) -> Sequence[object]:
     try:
         parsed: list[object] = json.loads(text)
     except ValueError as error:
-        raise Unreadable from error
+        raise InvalidValue from error
     return parsed
 
 
 def _names(value: object) -> tuple[str, ...]:
     names = tuple(_text(each) for each in _items(value))
     if not names or len(set(names)) != len(names):
-        raise Unreadable
+        raise InvalidValue
     return names
 
 
 def _sort(value: object) -> tuple[str, ...]:
     terms = tuple(" ".join(_text(each).split()) for each in _items(value))
     if not terms or not all(_SORT_TERM.fullmatch(term) for term in terms):
-        raise Unreadable
+        raise InvalidValue
     return terms
 
 
@@ -207,23 +207,23 @@ def _ids(value: object) -> tuple[int, ...]:
     # An empty list is refused: read as "not set", it would mean every snapshot past the window.
     ids = tuple(_count(each) for each in _items(value))
     if not ids:
-        raise Unreadable
+        raise InvalidValue
     return tuple(dict.fromkeys(ids))
 
 
-_READERS: dict[Kind, Callable[[object], PolicyValue]] = {
-    Kind.BOOL: _bool,
-    Kind.COUNT: _count,
-    Kind.BYTES: _bytes,
-    Kind.HOURS: _hours,
-    Kind.RATIO: _ratio,
-    Kind.PERCENT: _percent,
-    Kind.CHOICE: _choice,
-    Kind.TEXT: _text,
-    Kind.FILTER: _filter,
-    Kind.SPEC: _spec,
-    Kind.COLUMNS: _names,
-    Kind.SORT: _sort,
-    Kind.NAMES: _names,
-    Kind.IDS: _ids,
+_READERS: dict[ValueType, Callable[[object], PolicyValue]] = {
+    ValueType.BOOL: _bool,
+    ValueType.COUNT: _count,
+    ValueType.BYTES: _bytes,
+    ValueType.HOURS: _hours,
+    ValueType.RATIO: _ratio,
+    ValueType.PERCENT: _percent,
+    ValueType.CHOICE: _choice,
+    ValueType.TEXT: _text,
+    ValueType.FILTER: _filter,
+    ValueType.SPEC: _spec,
+    ValueType.COLUMNS: _names,
+    ValueType.SORT: _sort,
+    ValueType.NAMES: _names,
+    ValueType.IDS: _ids,
 }

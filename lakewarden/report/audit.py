@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from lakewarden.formatting import counted, moment, number, size, some
-from lakewarden.lineage.audit import Commit, Downstream, Gaps, Ingested, Node, Who
+from lakewarden.lineage.audit import CommitAuthors, Downstream, Gaps, IngestCommit, Ingested, Node
 from lakewarden.lineage.history import Entry
 from lakewarden.model.plain import Plain, pick
 from lakewarden.report import look
@@ -171,7 +171,7 @@ def _visible(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WhoReport(Plain):
-    who: Who
+    who: CommitAuthors
 
     JSON_KEYS = "**who"
 
@@ -297,7 +297,7 @@ def _folded(details: Sequence[Detail]) -> list[RenderableType]:
     ]
 
 
-def _commits(commits: Sequence[Commit]) -> RenderableType:
+def _commits(commits: Sequence[IngestCommit]) -> RenderableType:
     rows = [
         (
             str(each.node.snapshot_id),
@@ -315,11 +315,11 @@ def _commits(commits: Sequence[Commit]) -> RenderableType:
     return look.stack(lines, _rest(len(commits)))
 
 
-def _told(commit: Commit, key: str) -> str:
+def _told(commit: IngestCommit, key: str) -> str:
     return (commit.entry.told(key) if commit.entry else None) or _NOT_TOLD
 
 
-def _more(title: str, commits: Sequence[Commit]) -> list[RenderableType]:
+def _more(title: str, commits: Sequence[IngestCommit]) -> list[RenderableType]:
     return [Text(), look.dim(f"  {title}"), _commits(commits)] if commits else []
 
 

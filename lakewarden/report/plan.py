@@ -281,7 +281,7 @@ def _line(action: Action) -> tuple[str, str, str, str, str]:
             return action.kind, change, known_size(action.bytes, action.files), "", action.reason
         case EraseFiles():
             change = f"erase {counted(action.files, 'file')}"
-            return action.verdict_id, change, known_size(action.bytes, action.files), "", action.reason
+            return action.batch_id, change, known_size(action.bytes, action.files), "", action.reason
         case FoldHistory():
             before = f" with {number(action.folded)} folded before" if action.folded else ""
             change = f"fold {counted(action.entries, 'entry', 'entries')}{before}"

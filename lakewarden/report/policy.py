@@ -12,7 +12,7 @@ from lakewarden.model.plain import to_plain
 from lakewarden.policy.keys import KEYS, key
 from lakewarden.policy.origin import Layer, Value
 from lakewarden.policy.resolve import Policy
-from lakewarden.policy.values import Kind, show
+from lakewarden.policy.values import ValueType, show
 from lakewarden.report import look
 
 if TYPE_CHECKING:
@@ -97,8 +97,8 @@ def _line(value: Value, *, sentence: bool) -> tuple[str | Text, ...]:
 def shown(value: Value) -> str:
     """Sizes and times with their units, as they may be typed; other values unchanged."""
     kind = key(value.key).kind
-    if kind is Kind.BYTES and isinstance(value.value, int):
+    if kind is ValueType.BYTES and isinstance(value.value, int):
         return exact_size(value.value)
-    if kind is Kind.HOURS and isinstance(value.value, int | float):
+    if kind is ValueType.HOURS and isinstance(value.value, int | float):
         return exact_hours(value.value)
     return show(value.value)

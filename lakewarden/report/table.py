@@ -80,7 +80,7 @@ class TablesReport(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class Due(Plain):
+class JobForecast(Plain):
     """What one job would do now, in one sentence. `error`: it cannot be planned."""
 
     job: str
@@ -89,18 +89,18 @@ class Due(Plain):
     error: bool = False
 
     @classmethod
-    def planned(cls, lakewarden: Lakewarden, job: Job, table: str | TableRef) -> Due:
+    def planned(cls, lakewarden: Lakewarden, job: Job, table: str | TableRef) -> JobForecast:
         try:
             return cls.of(lakewarden.plan(job, table))
         except LakewardenError as error:  # a wrong policy of one job must not hide the rest of the table
             return cls.failed(job, error)
 
     @classmethod
-    def of(cls, plan: Plan) -> Due:
+    def of(cls, plan: Plan) -> JobForecast:
         return cls(str(plan.job), not plan.empty, plan.reason)
 
     @classmethod
-    def failed(cls, job: str, error: LakewardenError) -> Due:
+    def failed(cls, job: str, error: LakewardenError) -> JobForecast:
         return cls(job, False, error.message, True)
 
     def line(self) -> tuple[Text, str, str]:
@@ -119,7 +119,7 @@ class TableReport:
 
     view: TableView
     manifests: tuple[Manifest, ...]
-    due: tuple[Due, ...]
+    due: tuple[JobForecast, ...]
     now: datetime
 
     @classmethod
@@ -127,7 +127,7 @@ class TableReport:
         """Reads the table. A job whose planning would list the whole table is left out."""
         view = lakewarden.health.counted(lakewarden.view(table))
         jobs = (job for job, facts in JOBS.items() if not facts.lists_table)
-        due = tuple(Due.planned(lakewarden, job, table) for job in jobs)
+        due = tuple(JobForecast.planned(lakewarden, job, table) for job in jobs)
         return cls(view, lakewarden.health.manifests(view), due, clock.now())
 
     def to_dict(self) -> dict[str, Any]:

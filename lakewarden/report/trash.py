@@ -12,12 +12,12 @@ from lakewarden.formatting import age, counted, known_size, moment, number, size
 from lakewarden.model.plain import pick, to_plain
 from lakewarden.report import look
 from lakewarden.state.trash_batches import (
+    BatchFiles,
+    BatchState,
     FileState,
-    Restored,
-    Standing,
+    RestoreResult,
     TrashedFile,
     TrashedList,
-    VerdictState,
 )
 
 if TYPE_CHECKING:
@@ -33,12 +33,12 @@ class TrashedReport:
     def to_dict(self) -> dict[str, Any]:
         return {
             "table": self.table,
-            "verdicts": [_verdict(each, due) for each, due in self.found.verdicts],
+            "batches": [_batch(each, due) for each, due in self.found.batches],
             "files": [_file(each) for each in self.found.files],
         }
 
     def render(self, width: int) -> RenderableType:
-        live = [(each, due) for each, due in self.found.verdicts if each.live.files]
+        live = [(each, due) for each, due in self.found.batches if each.live.files]
         title = look.title("trash", self.table)
         if not live:
             return look.stack(title, look.dim("  no file is in the trash"))
@@ -70,7 +70,7 @@ class TrashedReport:
 @dataclass(frozen=True, slots=True)
 class RestoreReport:
     table: str
-    done: Restored
+    done: RestoreResult
 
     def to_dict(self) -> dict[str, Any]:
         return {"table": self.table, **pick(self.done, "restored=files bytes already erasing gone")}
@@ -114,7 +114,7 @@ class ReceiptsReport:
                 "deleted" if each.state is FileState.ERASED else "was gone",
                 each.run_id or "–",
                 each.path,
-                look.dim(each.verdict.reason),
+                look.dim(each.batch.reason),
             )
             for each in self.files
         ]
@@ -124,19 +124,19 @@ class ReceiptsReport:
         return look.stack(title, look.lines(rows, justify, headings, wraps=(4, 5)), look.dim(proof))
 
 
-def _line(each: Standing, due: datetime | None, now: datetime) -> tuple[str | Text, ...]:
-    verdict, live = each.verdict, each.live
+def _line(each: BatchFiles, due: datetime | None, now: datetime) -> tuple[str | Text, ...]:
+    batch, live = each.batch, each.live
     return (
-        verdict.id,
+        batch.id,
         number(live.files),
         known_size(live.bytes, live.files),
         _when(each, due, now),
-        verdict.reason,
+        batch.reason,
     )
 
 
-def _when(each: Standing, due: datetime | None, now: datetime) -> str:
-    if due is None or each.verdict.state is VerdictState.PENDING:
+def _when(each: BatchFiles, due: datetime | None, now: datetime) -> str:
+    if due is None or each.batch.state is BatchState.PENDING:
         return "not before its run has ended"
     return "by the next purge" if due <= now else f"not before {moment(due)}"
 
@@ -145,18 +145,18 @@ def _size(each: TrashedFile) -> str:
     return "–" if each.size is None else size(each.size)
 
 
-def _verdict(each: Standing, due: datetime | None) -> dict[str, Any]:
+def _batch(each: BatchFiles, due: datetime | None) -> dict[str, Any]:
     return {
-        **pick(each.verdict, "verdict=id cause reason state trashed_at"),
+        **pick(each.batch, "batch=id cause reason state trashed_at"),
         "due_at": to_plain(due),
         "tallies": to_plain(each.tallies),
     }
 
 
 def _file(each: TrashedFile) -> dict[str, Any]:
-    return pick(each, "path kind size state verdict=verdict.id note")
+    return pick(each, "path kind size state batch=batch.id note")
 
 
 def _receipt(each: TrashedFile) -> dict[str, Any]:
     erased = "erased_at=ended_at run=run_id"
-    return {**_file(each), **pick(each.verdict, "cause reason trashed_at"), **pick(each, erased)}
+    return {**_file(each), **pick(each.batch, "cause reason trashed_at"), **pick(each, erased)}

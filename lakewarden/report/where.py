@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from lakewarden.formatting import moment
-from lakewarden.jobs.cold.locate import GONE, Whereabouts
+from lakewarden.jobs.cold.locate import GONE, SnapshotLocation
 from lakewarden.model.plain import Plain
 from lakewarden.report import look
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class WhereReport(Plain):
     table: str
-    found: Whereabouts
+    found: SnapshotLocation
 
     JSON_KEYS = "of=table **found"
 

@@ -15,14 +15,14 @@ from lakewarden.rate_limit import Pace
 from lakewarden.rewrite import shuffle
 from lakewarden.rewrite.deletes.remap import RemapTask
 from lakewarden.rewrite.digest import Digest
-from lakewarden.rewrite.interface import Order, Trouble, Written
+from lakewarden.rewrite.interface import GroupResult, Order, RewriteProblem
 from lakewarden.rewrite.kernel import (
     MissingSource,
     PagesDiffer,
     RewriteTask,
-    Rewritten,
     RowsDiffer,
     Slice,
+    TaskResult,
     TooLarge,
     Unfit,
     WriteOptions,
@@ -31,8 +31,8 @@ from lakewarden.rewrite.kernel import (
 from lakewarden.rewrite.order.cluster import looks_too_large
 from lakewarden.rewrite.output_names import attempt_path
 from lakewarden.rewrite.read.store import DamagedSource
-from lakewarden.rewrite.task import Part
-from lakewarden.spark.task_slots import Work
+from lakewarden.rewrite.task import SlicePart
+from lakewarden.spark.task_slots import RunSlots
 from lakewarden.spark.tasks import Meter, cancel, fan_out
 from lakewarden.tables.interface import OutputFile
 
@@ -47,7 +47,7 @@ class ArrowEngine:
         io: Mapping[str, str],
         task_memory: int,
         meter: Meter,
-        work: Work | None = None,
+        work: RunSlots | None = None,
         gate: Callable[[], None] = lambda: None,
     ) -> None:
         self._spark = spark
@@ -58,7 +58,7 @@ class ArrowEngine:
         self._work, self._gate = work, gate
         self._stopped = threading.Event()
 
-    def write(self, order: Order) -> Sequence[Written]:
+    def write(self, order: Order) -> Sequence[GroupResult]:
         tasks = {group.number: self._tasks(order, group) for group in order.groups}
         every = [task for each in tasks.values() for task in each if not looks_too_large(task)]
         results = iter(self._run(every, _what(order)))
@@ -67,10 +67,10 @@ class ArrowEngine:
             of_group = tasks[group.number]
             outcomes = [None if looks_too_large(task) else next(results) for task in of_group]
             # An ordered group is one bin. If it does not fit one task's memory, several tasks share it.
-            alone = [outcome for outcome in outcomes if isinstance(outcome, Rewritten | Trouble)]
+            alone = [outcome for outcome in outcomes if isinstance(outcome, TaskResult | RewriteProblem)]
             fits = len(alone) == len(of_group)
             done = alone if fits else self._shuffled(order, of_group[0])
-            self._meter.fetch(sum(each.fetched for each in done if isinstance(each, Rewritten)))
+            self._meter.fetch(sum(each.fetched for each in done if isinstance(each, TaskResult)))
             written.append(replace(_gather(order, group, done), exchanged=not fits))
         return written
 
@@ -126,7 +126,9 @@ class ArrowEngine:
             nan_in_bounds=order.view.format == "paimon",
         )
 
-    def remap_task(self, order: Order, group: RewriteGroup, path: str, parts: tuple[Part, ...]) -> RemapTask:
+    def remap_task(
+        self, order: Order, group: RewriteGroup, path: str, parts: tuple[SlicePart, ...]
+    ) -> RemapTask:
         """The task that maps newly arrived deletes to positions in one output."""
         options = WriteOptions.from_properties(order.properties, encodings=order.encodings)
         rewrite = self._task(order, group, Bin(()), (), options)
@@ -165,7 +167,7 @@ def _what(order: Order) -> str:
 
 _ADVICE = "`lakewarden fsck TABLE --deep` names every damaged file"
 
-Outcome = Rewritten | Trouble | TooLarge
+Outcome = TaskResult | RewriteProblem | TooLarge
 
 
 def _kernel(meter: Meter) -> Callable[[RewriteTask], Outcome]:
@@ -187,26 +189,26 @@ def _kernel(meter: Meter) -> Callable[[RewriteTask], Outcome]:
     return run
 
 
-def _trouble(error: Unfit | MissingSource | RowsDiffer | PagesDiffer) -> Trouble:
+def _trouble(error: Unfit | MissingSource | RowsDiffer | PagesDiffer) -> RewriteProblem:
     match error:
         case Unfit():
-            return Trouble(True, error.path, error.reason)
+            return RewriteProblem(True, error.path, error.reason)
         case DamagedSource():
-            return Trouble(False, error.path, f"{error.reason}; {_ADVICE}")
+            return RewriteProblem(False, error.path, f"{error.reason}; {_ADVICE}")
         case MissingSource():
             # If the kernel cannot open a store, the format's own engine may still open it. A missing file is
             # missing for both.
-            return Trouble(not error.gone, error.path, error.reason)
+            return RewriteProblem(not error.gone, error.path, error.reason)
         case PagesDiffer():
-            return Trouble(False, error.path, f"{error}; {_ADVICE}")
+            return RewriteProblem(False, error.path, f"{error}; {_ADVICE}")
         case _:
-            return Trouble(False, error.path, str(error))
+            return RewriteProblem(False, error.path, str(error))
 
 
-def _gather(order: Order, group: RewriteGroup, results: Sequence[Outcome]) -> Written:
-    done = [result for result in results if isinstance(result, Rewritten)]
+def _gather(order: Order, group: RewriteGroup, results: Sequence[Outcome]) -> GroupResult:
+    done = [result for result in results if isinstance(result, TaskResult)]
     order_id = order.sort_order_id if group.ordered or group.clustering else 0
-    return Written(
+    return GroupResult(
         group=group,
         outputs=tuple(
             OutputFile(
@@ -225,7 +227,7 @@ def _gather(order: Order, group: RewriteGroup, results: Sequence[Outcome]) -> Wr
         ),
         # Report damage first: the group must not go to another engine because something else in it is unfit.
         trouble=min(
-            (result for result in results if isinstance(result, Trouble)), key=_is_unfit, default=None
+            (result for result in results if isinstance(result, RewriteProblem)), key=_is_unfit, default=None
         ),
         cpu_seconds=sum(f.cpu_seconds for f in done),
         peak_rss=max((f.peak_rss for f in done), default=0),
@@ -238,7 +240,7 @@ def _gather(order: Order, group: RewriteGroup, results: Sequence[Outcome]) -> Wr
     )
 
 
-def _is_unfit(trouble: Trouble) -> bool:
+def _is_unfit(trouble: RewriteProblem) -> bool:
     return trouble.unfit
 
 

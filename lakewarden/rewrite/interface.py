@@ -16,7 +16,7 @@ from lakewarden.model.plan import Plan
 from lakewarden.model.table import TableView
 from lakewarden.rewrite.digest import Digest
 from lakewarden.rewrite.order.sort_keys import Ordering
-from lakewarden.rewrite.task import Part
+from lakewarden.rewrite.task import SlicePart
 from lakewarden.tables.interface import OutputFile
 
 
@@ -40,7 +40,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class RewriteProblem:
     """Why a group could not be written. `unfit` means another engine can; otherwise `path` names the faulty file."""
 
     unfit: bool
@@ -52,7 +52,7 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class GroupResult:
     """The result of one group: its outputs, or the trouble (then nothing of it may be committed).
 
     `erased` counts deleted rows. `read` and `written` are digests of the rows read and written, as far as they
@@ -62,14 +62,14 @@ class Written:
 
     group: RewriteGroup
     outputs: tuple[OutputFile, ...]
-    trouble: Trouble | None
+    trouble: RewriteProblem | None
     cpu_seconds: float = 0.0
     peak_rss: int = 0
     engine: str = "arrow"
     erased: int = 0
     read: Digest | None = None
     written: Digest | None = None
-    parts: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
+    parts: Mapping[str, tuple[SlicePart, ...]] = field(default_factory=dict)
     waited: float = 0.0
     exchanged: bool = False  # rows were sent from task to task because they did not fit one task's memory
     copied: bool = False  # some task copied whole pages and verified their checksums
@@ -83,7 +83,7 @@ class Written:
 class RewriteEngine(Protocol):
     name: str
 
-    def write(self, order: Order) -> Sequence[Written]:
+    def write(self, order: Order) -> Sequence[GroupResult]:
         """Write all groups. Returns one result per group, in order."""
 
     def cancel(self) -> None:

@@ -18,7 +18,7 @@ from lakewarden.rewrite.pages.copy import PagesDiffer
 from lakewarden.rewrite.read.project import Unfit, unfit_schema
 from lakewarden.rewrite.read.sources import RowsDiffer, Slice
 from lakewarden.rewrite.read.store import MissingSource
-from lakewarden.rewrite.task import Reading, RewriteTask, Rewritten, WrittenFile
+from lakewarden.rewrite.task import Reading, RewriteTask, TaskResult, WrittenFile
 from lakewarden.rewrite.write.encoding import WriteOptions, unfit_properties
 from lakewarden.rewrite.write.output import Output, RowGroups, rows_per_group
 
@@ -26,9 +26,9 @@ __all__ = [
     "MissingSource",
     "PagesDiffer",
     "RewriteTask",
-    "Rewritten",
     "RowsDiffer",
     "Slice",
+    "TaskResult",
     "TooLarge",
     "Unfit",
     "WriteOptions",
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 
-def rewrite(task: RewriteTask) -> Rewritten:
+def rewrite(task: RewriteTask) -> TaskResult:
     """Write the task's slices into its outputs."""
     started = time.process_time()
     # A Spark task owns one core; Arrow would otherwise start a thread for every core of the machine.
@@ -52,7 +52,7 @@ def rewrite(task: RewriteTask) -> Rewritten:
     # Digests of all rows cover the count too. If they differ, the caller keeps the files as evidence.
     if (copied or not task.digest) and rows != task.rows - reading.erased:
         raise RowsDiffer(task.outputs[0], task.rows - reading.erased, rows)
-    return Rewritten(
+    return TaskResult(
         files=files,
         bytes_read=reading.bytes_read,
         cpu_seconds=time.process_time() - started,

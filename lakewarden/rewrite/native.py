@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lakewarden.model.actions import RewriteGroup
-from lakewarden.rewrite.interface import Order, Trouble, Written
+from lakewarden.rewrite.interface import GroupResult, Order, RewriteProblem
 from lakewarden.spark.tasks import cancel
 from lakewarden.tables.interface import RewriteSupport
 from lakewarden.tables.jvm import JavaError, is_java, java_reason
@@ -19,7 +19,7 @@ class NativeEngine:
         self._rewrites = rewrites
         self.name = name
 
-    def write(self, order: Order) -> Sequence[Written]:
+    def write(self, order: Order) -> Sequence[GroupResult]:
         self._spark.sparkContext.setJobGroup(
             self._run_id, f"lakewarden {order.view.ref}", interruptOnCancel=True
         )
@@ -28,7 +28,7 @@ class NativeEngine:
     def cancel(self) -> None:
         cancel(self._spark, self._run_id)
 
-    def _write(self, order: Order, group: RewriteGroup) -> Written:
+    def _write(self, order: Order, group: RewriteGroup) -> GroupResult:
         plan = order.plan
         try:
             outputs = self._rewrites.rewrite_natively(
@@ -40,11 +40,14 @@ class NativeEngine:
             reason = java_reason(error)
             if group.engine_reason:  # why the kernel did not write it: fixing either cause is enough
                 reason = f"{group.engine_reason}; {self.name}'s own writer, used instead, failed: {reason}"
-            return Written(
-                group, (), Trouble(False, "" if not missing else group.partition, reason), engine=self.name
+            return GroupResult(
+                group,
+                (),
+                RewriteProblem(False, "" if not missing else group.partition, reason),
+                engine=self.name,
             )
         rows = sum(file.rows for file in outputs)
-        return Written(
+        return GroupResult(
             group,
             tuple(outputs),
             _rows_differ(group, rows, self.name),
@@ -53,10 +56,10 @@ class NativeEngine:
         )
 
 
-def _rows_differ(group: RewriteGroup, actual: int, writer: str) -> Trouble | None:
+def _rows_differ(group: RewriteGroup, actual: int, writer: str) -> RewriteProblem | None:
     """Trouble if the row count changed: then it is no rewrite, whichever engine wrote it. Deletes may remove
     rows, never add.
     """
     if actual == group.rows or (group.deletes and actual < group.rows):
         return None
-    return Trouble(False, "", f"expected {group.rows} rows, {writer}'s own writer gave {actual}")
+    return RewriteProblem(False, "", f"expected {group.rows} rows, {writer}'s own writer gave {actual}")

@@ -21,20 +21,20 @@ import pyarrow as pa
 
 from lakewarden.rate_limit import Pace
 from lakewarden.rewrite.exchange.blobs import TELL, Record, stored
-from lakewarden.rewrite.exchange.plan import Exchange, Sampled, Told, chunks, prepare, proof
+from lakewarden.rewrite.exchange.plan import Exchange, Sampled, SendReport, chunks, prepare, proof
 from lakewarden.rewrite.exchange.receive import collect
 from lakewarden.rewrite.exchange.send import spread_out
 from lakewarden.rewrite.output_names import attempt_path
 from lakewarden.rewrite.read.project import Unfit
 from lakewarden.rewrite.read.sources import RowsDiffer, Slice
 from lakewarden.rewrite.read.store import MissingSource
-from lakewarden.rewrite.task import RewriteTask, Rewritten, stored_bytes
-from lakewarden.spark.task_slots import GLANCE_SECONDS, Stopped, Work
+from lakewarden.rewrite.task import RewriteTask, TaskResult, stored_bytes
+from lakewarden.spark.task_slots import GLANCE_SECONDS, RunSlots, TaskStopped
 from lakewarden.spark.tasks import Meter, fan_out, light_worker, on_one_machine, parallelism
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
-Collected = tuple[Rewritten, list[Told]]
+Collected = tuple[TaskResult, list[SendReport]]
 
 # Returned as values: an exception in a task would make Spark retry it, with the same result.
 FILE_AT_FAULT = (Unfit, MissingSource, RowsDiffer)
@@ -52,12 +52,12 @@ class Caller:
     spark: Any
     run_id: str
     meter: Meter
-    work: Work | None
+    work: RunSlots | None
     stopped: threading.Event
     gate: Callable[[], None]
 
 
-def shuffled(caller: Caller, task: RewriteTask, what: str) -> list[Rewritten]:
+def shuffled(caller: Caller, task: RewriteTask, what: str) -> list[TaskResult]:
     """One result per output, in order; the first includes what the other tasks read. Can be cancelled between two jobs."""
     job = _Job(caller, what)
     exchange, row_bytes, sampling = job.sample(task)
@@ -103,12 +103,12 @@ class _Job:
         def gather(item: tuple[int, list[Record]], pace: Pace | None) -> Collected | Exception:
             return _collect(exchange.paced(pace), *item)
 
-        reports: list[Told] = []
+        reports: list[SendReport] = []
         arrived: list[list[Record]] = [[] for _ in exchange.task.outputs]
         for sent in self._run(spread, parts, "spreading"):
             for number, blob in sent:
                 if number == TELL:
-                    reports.append(Told.of(blob))
+                    reports.append(SendReport.of(blob))
                 else:
                     arrived[exchange.output_of(number)].append((number, blob))
         written = [each for each, _ in self._run(gather, list(enumerate(arrived)), "collecting")]
@@ -177,7 +177,7 @@ def _at(kernel: Callable[[Item, Pace | None], Found], pace: Pace | None) -> Call
 def _check(caller: Caller) -> None:
     """Raise if the run was cancelled. Cancelling ends running jobs; a job that is not submitted yet must be stopped here."""
     if caller.stopped.is_set():
-        raise Stopped
+        raise TaskStopped
 
 
 @contextmanager
@@ -229,7 +229,7 @@ def _attempt(exchange: Exchange) -> Exchange:
     return replace(exchange, task=replace(exchange.task, outputs=names))
 
 
-def _proven(task: RewriteTask, sampling: Told, results: list[Collected]) -> list[Rewritten]:
+def _proven(task: RewriteTask, sampling: SendReport, results: list[Collected]) -> list[TaskResult]:
     """Check that the outputs have as many rows as were sent, and that as many were sent as the sources have."""
     reports = [sampling, *(each for _, list_ in results for each in list_)]
     read, sent, erased = proof(reports)

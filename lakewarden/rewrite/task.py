@@ -31,9 +31,9 @@ from lakewarden.rewrite.read.project import (
 )
 from lakewarden.rewrite.read.sources import (
     BATCH_ROWS,
+    OpenSlice,
     RowsDiffer,
     Slice,
-    Source,
     open_sources,
     read_batches,
 )
@@ -86,7 +86,7 @@ class RewriteTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SlicePart:
     """Where a slice's rows are in the output: from row `first` on, in order, without the erased positions."""
 
     slice: Slice
@@ -104,7 +104,7 @@ class WrittenFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Rewritten:
+class TaskResult:
     """The result of a task. The peak is the process's, so in a reused worker it includes earlier tasks.
 
     `read` and `written` are digests of the rows read (without deleted ones) and written; None if none was
@@ -121,7 +121,7 @@ class Rewritten:
     erased: int = 0
     read: Digest | None = None
     written: Digest | None = None
-    parts: tuple[Part, ...] = ()
+    parts: tuple[SlicePart, ...] = ()
     waited: float = 0.0
     fetched: int = 0
     copied: bool = False
@@ -230,7 +230,7 @@ class Reading:
                 raise RowsDiffer(source.slice.path, source.slice.wanted, rows)
 
     def _add_digest(
-        self, source: Source, batch: pa.RecordBatch, lineage: pa.RecordBatch | None, kept: pa.Array | None
+        self, source: OpenSlice, batch: pa.RecordBatch, lineage: pa.RecordBatch | None, kept: pa.Array | None
     ) -> None:
         """Hash the rows as the file has them, before projection; fields that the table no longer has do not
         count.
@@ -278,7 +278,7 @@ class Reading:
         return values if lineage is None else values + replace(digest_in_place(lineage, place), rows=0)
 
     def _output_batch(
-        self, source: Source, batch: pa.RecordBatch, lineage: pa.RecordBatch | None
+        self, source: OpenSlice, batch: pa.RecordBatch, lineage: pa.RecordBatch | None
     ) -> pa.RecordBatch:
         try:
             columns = source.way.apply(batch, self.schema)
@@ -292,7 +292,7 @@ class Reading:
         """The last two columns of the output."""
         return output.select([output.num_columns - 2, output.num_columns - 1])
 
-    def _lineage(self, source: Source, position: int, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+    def _lineage(self, source: OpenSlice, position: int, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         """The row ids and sequence numbers of these rows, from the file; None for a table without them."""
         if not self.task.row_lineage:
             return None
@@ -303,14 +303,14 @@ class Reading:
         )
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(list(self.schema)[-2:]))
 
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[SlicePart, ...]:
         """Where each slice's rows are in one output that keeps their order; complete after all batches have passed."""
         result, first = [], 0
         for number, piece in enumerate(self.task.slices):
             erased = self.eraser.erased(number) if self.eraser and piece.deletes else None
             if erased is not None:
                 erased = erased[(erased >= piece.from_row) & (erased < piece.to_row)]
-            result.append(Part(piece, first, erased))
+            result.append(SlicePart(piece, first, erased))
             first += piece.wanted - (0 if erased is None else len(erased))
         return tuple(result)
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakewarden.rewrite.digest import Digest
-from lakewarden.rewrite.read.sources import RowsDiffer, Slice, Source
+from lakewarden.rewrite.read.sources import OpenSlice, RowsDiffer, Slice
 from lakewarden.rewrite.read.store import MissingSource, Store
 from lakewarden.rewrite.task import Reading, RewriteTask
 
@@ -29,7 +29,7 @@ class Miscounted:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class FileContent:
     """The content of some files: the digest of their live rows, the number of deleted rows, and files with a
     wrong row count.
     """
@@ -39,8 +39,8 @@ class Seen:
     bytes_read: int = 0
     miscounted: tuple[Miscounted, ...] = ()
 
-    def __add__(self, other: Seen) -> Seen:
-        return Seen(
+    def __add__(self, other: FileContent) -> FileContent:
+        return FileContent(
             self.rows + other.rows,
             self.deleted + other.deleted,
             self.bytes_read + other.bytes_read,
@@ -48,7 +48,7 @@ class Seen:
         )
 
 
-def look(task: RewriteTask) -> Seen:
+def look(task: RewriteTask) -> FileContent:
     """Read the task's slices with their deletes applied. Takes the memory of one batch and of the deletes."""
     pa.set_cpu_count(1)
     reading, miscounted = _open(task)
@@ -56,7 +56,7 @@ def look(task: RewriteTask) -> Seen:
     for _ in reading.batches():
         pass
     reading.throttle.settle()
-    return Seen(reading.read, reading.erased, reading.bytes_read, miscounted)
+    return FileContent(reading.read, reading.erased, reading.bytes_read, miscounted)
 
 
 def _open(task: RewriteTask) -> tuple[Reading, tuple[Miscounted, ...]]:
@@ -78,7 +78,7 @@ def _recounted(piece: Slice, odd: Miscounted) -> Slice:
     return replace(piece, rows=odd.found, from_row=min(piece.from_row, end), to_row=end)
 
 
-def _by_groups(source: Source) -> Slice:
+def _by_groups(source: OpenSlice) -> Slice:
     """The slice adjusted to the row groups that begin in it; without rows if none does."""
     piece, first, start, end = source.slice, 0, 0, 0
     for number in range(source.footer.num_row_groups):

@@ -15,7 +15,7 @@ from lakewarden.policy.resolve import Layers, Policy, resolve
 if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first used, not when a command starts
     from lakewarden.health.opentelemetry import Traces
     from lakewarden.lake import Lake
-    from lakewarden.spark.task_slots import Lanes
+    from lakewarden.spark.task_slots import TaskSlots
     from lakewarden.state.database import State
     from lakewarden.state.locks import Lock
     from lakewarden.state.runs import Journal, Listener, Listeners
@@ -30,7 +30,7 @@ class Connections:
         self._config, self._spark = config, spark
         self._state: State | None = None
         self._lake: Lake | None = None
-        self._made_lanes: list[Lanes | None] = []
+        self._made_lanes: list[TaskSlots | None] = []
         self._making_lanes = threading.Lock()
         # Two locks: the database can be used while Spark starts.
         self._opening_state, self._opening_lake = threading.Lock(), threading.Lock()
@@ -39,8 +39,8 @@ class Connections:
 
     def close(self) -> None:
         """Close the database, and the Spark session if it was started here."""
-        for lanes in filter(None, self._made_lanes):
-            lanes.close()
+        for slots in filter(None, self._made_lanes):
+            slots.close()
         self._made_lanes = []
         if self._traces is not None:
             self._traces.close()
@@ -94,9 +94,9 @@ class Connections:
         stored: Mapping[str, object] | None = None,
     ) -> Policy:
         """The table's policy from its layers. `stored` replaces what the database has for the table."""
-        from lakewarden.state.policies import Policies
+        from lakewarden.state.policies import StoredPolicies
 
-        stored = Policies(self.state).get(str(ref)) if stored is None else stored
+        stored = StoredPolicies(self.state).get(str(ref)) if stored is None else stored
         layers = Layers.of(self._config.policy, table_properties=properties, stored=stored, call=call or {})
         return resolve(ref, layers)
 
@@ -142,20 +142,20 @@ class Connections:
         """Drop a Spark session whose JVM is gone. Its runs fail; the next call that needs a session starts one."""
         from lakewarden.spark.session import abandon_session
 
-        for lanes in filter(None, self._made_lanes):
-            lanes.close()
+        for slots in filter(None, self._made_lanes):
+            slots.close()
         self._made_lanes, self._lake = [], None
         if self._spark is None:  # a session that was handed in is ended by its owner
             abandon_session()
 
-    def lanes(self) -> Lanes | None:
+    def slots(self) -> TaskSlots | None:
         """Shared by all runs: the budgets are for everything this process rewrites. None where nothing is limited."""
-        from lakewarden.spark.task_slots import lanes_for
+        from lakewarden.spark.task_slots import slots_for
         from lakewarden.spark.tasks import parallelism
 
         with self._making_lanes:
             if not self._made_lanes:
-                self._made_lanes = [lanes_for(self._config.budgets, parallelism(self.lake.spark))]
+                self._made_lanes = [slots_for(self._config.budgets, parallelism(self.lake.spark))]
             return self._made_lanes[0]
 
     def _locked(self, table: TableRef, place: str) -> AbstractContextManager[Lock]:
@@ -165,6 +165,6 @@ class Connections:
         return Locks(self.state, current_owner()).held(table, place)
 
     def _places(self, view: TableView) -> Places:
-        from lakewarden.jobs.deps import Grounds, places_of
+        from lakewarden.jobs.deps import JobDeps, places_of
 
-        return places_of(Grounds(self.state, self.lake), self.resolve(view.ref, view.properties))
+        return places_of(JobDeps(self.state, self.lake), self.resolve(view.ref, view.properties))

@@ -20,9 +20,9 @@ if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched
     from lakewarden.health.look import Sweep
     from lakewarden.health.metrics import Exposition
     from lakewarden.health.score import Score
-    from lakewarden.health.table_details import Portrait
+    from lakewarden.health.table_details import TableDetails
     from lakewarden.health.what_if import WhatIf
-    from lakewarden.state.health import HealthRecords, Point, TableHealth, Warned
+    from lakewarden.state.health import HealthRecords, Point, StoredWarning, TableHealth
     from lakewarden.tables.interface import TableFormat
 
 
@@ -90,21 +90,23 @@ class HealthService:
         """One table as it was last looked at, with its portrait. None where it was never looked at. Needs no Spark."""
         return self._records.get(str(self._deps.names.checked(table)))
 
-    def portrait_of(self, table: str | TableRef) -> Portrait | None:
+    def portrait_of(self, table: str | TableRef) -> TableDetails | None:
         """What the table's page shows, as it was last looked at. Needs no Spark."""
-        from lakewarden.health.table_details import Portrait
+        from lakewarden.health.table_details import TableDetails
 
         found = self.of(table)
-        return None if found is None else Portrait.read(found.portrait)
+        return None if found is None else TableDetails.read(found.portrait)
 
     def score(self, health: TableHealth) -> Score:
         """The score with its parts, and the debt with the sentence that explains it. Needs no Spark."""
-        from lakewarden.health.score import Trouble, judge
+        from lakewarden.health.score import MaintenanceProblems, judge
         from lakewarden.state.fleet import Fleet
 
         fleet = Fleet(self._deps.connections.state)
         suspended, failures = fleet.suspended(), fleet.failures()
-        trouble = Trouble(health.error, suspended.get(health.table, ""), failures.get(health.table, 0))
+        trouble = MaintenanceProblems(
+            health.error, suspended.get(health.table, ""), failures.get(health.table, 0)
+        )
         return judge(health.numbers, self._deps.config.health, trouble)
 
     def history(self, table: str | TableRef, since: datetime, most: int | None = None) -> tuple[Point, ...]:
@@ -114,7 +116,9 @@ class HealthService:
         """
         return self._records.history(str(self._deps.names.checked(table)), since, most)
 
-    def warnings(self, table: str | TableRef | None = None, also_cleared: int = 0) -> tuple[Warned, ...]:
+    def warnings(
+        self, table: str | TableRef | None = None, also_cleared: int = 0
+    ) -> tuple[StoredWarning, ...]:
         """Open warnings, the oldest first, and up to `also_cleared` that are over. Needs no Spark.
 
         For all tables, also a warning that no worker leads any more.
@@ -132,7 +136,7 @@ class HealthService:
     def what_if(self, table: str | TableRef, values: Mapping[str, object], days: int = 30) -> WhatIf:
         """What other policy values would have done in the last days, beside the current policy. Changes nothing, needs no Spark."""
         from lakewarden.health.what_if import commits_of, replay
-        from lakewarden.state.history import Archive
+        from lakewarden.state.history import SnapshotArchive
 
         ref = self._deps.names.checked(table)
         found = self.of(ref)
@@ -146,7 +150,7 @@ class HealthService:
         since = now - timedelta(days=days)
         history = self._records.history(str(ref), since)
         commits = commits_of(
-            portrait, Archive(self._deps.connections.state).rows(found.uuid, since=since), since
+            portrait, SnapshotArchive(self._deps.connections.state).rows(found.uuid, since=since), since
         )
         return replay(
             str(ref),

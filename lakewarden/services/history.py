@@ -16,8 +16,8 @@ from lakewarden.services.pasts import Pasts, TablePast
 from lakewarden.services.table_names import table_ref
 
 if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched, not when a command starts
-    from lakewarden.jobs.loads.ingested import Asking
-    from lakewarden.lineage.audit import Downstream, Gaps, Ingested, Who
+    from lakewarden.jobs.loads.ingested import IngestedLookup
+    from lakewarden.lineage.audit import CommitAuthors, Downstream, Gaps, Ingested
     from lakewarden.lineage.history import Entry
     from lakewarden.state.history import Detail
 
@@ -43,15 +43,15 @@ class HistoryService:
 
     def of(self, table: str | TableRef, limit: int | None = 50, *, history_only: bool = False) -> HistoryView:
         """The table's newest entries, and which months are folded. `limit` None: every entry, those of folded months too."""
-        from lakewarden.lineage.history import Source, Wanted
+        from lakewarden.lineage.history import EntrySource, HistoryQuery
 
         past = self.pasts.of(table, history_only)
         details = past.history.ranges(past.uuid)
         near = past.unfolded()
-        entries = past.entries(Wanted(since=_since(details, limit)))
+        entries = past.entries(HistoryQuery(since=_since(details, limit)))
         counts = {
-            "live": sum(each.source is Source.LIVE for each in near),
-            "archived": sum(each.source is Source.ARCHIVE for each in near),
+            "live": sum(each.source is EntrySource.LIVE for each in near),
+            "archived": sum(each.source is EntrySource.ARCHIVE for each in near),
             "folded": sum(each.entries for each in details),
         }
         return HistoryView(str(past.ref), tuple(entries[:limit]), details, counts)
@@ -113,15 +113,15 @@ class HistoryService:
         since: str | datetime | None = None,
         until: str | datetime | None = None,
         history_only: bool = False,
-    ) -> Who:
+    ) -> CommitAuthors:
         """Who triggered the table's commits: type, operator, ticket, writer and time, the newest first."""
-        from lakewarden.lineage.audit import Who
-        from lakewarden.lineage.history import Wanted
+        from lakewarden.lineage.audit import CommitAuthors
+        from lakewarden.lineage.history import HistoryQuery
 
         begin, end = moment(since, "since"), moment(until, "until")
         past = self.pasts.of(table, history_only)
-        found = past.entries(Wanted(operation=operation, since=begin, until=end))
-        return Who(str(past.ref), operation, begin, end, tuple(found))
+        found = past.entries(HistoryQuery(operation=operation, since=begin, until=end))
+        return CommitAuthors(str(past.ref), operation, begin, end, tuple(found))
 
     def gaps(self, table: str | TableRef, *, history_only: bool = False) -> Gaps:
         """Commits without the lineage the table's policy asks for, and how many were rejected without it."""
@@ -136,11 +136,11 @@ class HistoryService:
         found = gaps(entries, requirements(policy))
         return Gaps(str(past.ref), len(entries), found, rejected, asked_by(policy))
 
-    def _asking(self, past: TablePast) -> Asking:
-        from lakewarden.jobs.loads.ingested import Asking
+    def _asking(self, past: TablePast) -> IngestedLookup:
+        from lakewarden.jobs.loads.ingested import IngestedLookup
 
         format_ = None if past.view is None else self._deps.format_for(past.ref)
-        return Asking(str(past.ref), past.known, format_, past.view)
+        return IngestedLookup(str(past.ref), past.known, format_, past.view)
 
 
 def _since(details: Sequence[Detail], limit: int | None) -> datetime | None:

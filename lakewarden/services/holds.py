@@ -22,8 +22,8 @@ from lakewarden.services.trigger import read_trigger
 if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched, not when a command starts
     from lakewarden.deletion.holds import Holds
     from lakewarden.jobs.fsck.adopt_folder import Claim
-    from lakewarden.jobs.loads.adopt import Adopting
-    from lakewarden.jobs.pins import Pinning
+    from lakewarden.jobs.loads.adopt import LoadAdoption
+    from lakewarden.jobs.pins import PinJobs
     from lakewarden.state.holds import Heartbeat, Load, Pin
     from lakewarden.tables.interface import TableWriter
 
@@ -39,10 +39,10 @@ def check_stay(ref: TableRef, retain: str | timedelta | None, forever: bool) -> 
         )
 
 
-def pinning(deps: ServiceDeps) -> Pinning:
-    from lakewarden.jobs.pins import Pinning
+def pin_jobs(deps: ServiceDeps) -> PinJobs:
+    from lakewarden.jobs.pins import PinJobs
 
-    return Pinning(deps.connections.state, deps.format_for)
+    return PinJobs(deps.connections.state, deps.format_for)
 
 
 def checked_name(name: Any, what: str) -> str:
@@ -83,11 +83,11 @@ class HoldService:
 
     def unpin(self, pin_id: str) -> Pin:
         """Remove a pin and its mirror tag. The snapshot stays until it expires."""
-        return pinning(self._deps).unpin(pin_id)
+        return pin_jobs(self._deps).unpin(pin_id)
 
     def pins(self, table: str | TableRef | None = None) -> tuple[Pin, ...]:
         """The pins of all tables or of one, also those whose time is over."""
-        return pinning(self._deps).pins.list(None if table is None else str(table_ref(table)))
+        return pin_jobs(self._deps).pins.list(None if table is None else str(table_ref(table)))
 
     # ------------------------------------------------------------ tags
 
@@ -102,7 +102,7 @@ class HoldService:
     ) -> TableView:
         """Give a snapshot a name that keeps it: for `retain` from now, or `forever`. Without `snapshot_id`: the current one."""
         from lakewarden.jobs.cold.read_only import refuse_frozen
-        from lakewarden.jobs.pins import Wish
+        from lakewarden.jobs.pins import PinRequest
 
         ref = table_ref(table)
         check_stay(ref, retain, forever)
@@ -114,7 +114,9 @@ class HoldService:
         with ExitStack() as pinned:
             if view.snapshot(wanted) is not None:
                 # Until the tag is there, a pin keeps the snapshot: others who expire look for pins right before they commit.
-                pinned.enter_context(pinning(self._deps).pin(Wish(ref, wanted, f"tag {name}", ttl=_TAGGING)))
+                pinned.enter_context(
+                    pin_jobs(self._deps).pin(PinRequest(ref, wanted, f"tag {name}", ttl=_TAGGING))
+                )
             self._writer(ref).create_tag(ref, name, wanted, _end(duration(retain, "retain")))
         return self._deps.view(ref)
 
@@ -209,23 +211,23 @@ class HoldService:
         With `confirm` it goes into the trash in the operator's name; `restore` undoes that. Refused where a catalog has a
         table there.
         """
-        from lakewarden.jobs.deps import Grounds
+        from lakewarden.jobs.deps import JobDeps
         from lakewarden.jobs.fsck.adopt_folder import claim
 
         ref = table_ref(table)
         name = checked_name(operator, "operator")
-        grounds, format_ = (
-            Grounds(self._deps.connections.state, self._deps.connections.lake),
+        deps, format_ = (
+            JobDeps(self._deps.connections.state, self._deps.connections.lake),
             self._deps.format_for(ref),
         )
-        return claim(grounds, format_, ref, self._deps.policy_of, name, do=confirm)
+        return claim(deps, format_, ref, self._deps.policy_of, name, do=confirm)
 
     @property
-    def _adopting(self) -> Adopting:
-        from lakewarden.jobs.loads.adopt import Adopting
+    def _adopting(self) -> LoadAdoption:
+        from lakewarden.jobs.loads.adopt import LoadAdoption
 
         deps = self._deps
-        return Adopting(
+        return LoadAdoption(
             deps.connections.state,
             deps.connections.journal,
             deps.format_for,

@@ -14,7 +14,7 @@ from lakewarden.services.deps import ServiceDeps
 from lakewarden.services.table_names import table_ref
 
 if TYPE_CHECKING:  # Arrow and the database are loaded when first used, not when a command starts
-    from lakewarden.lineage.history import Entry, History, Wanted
+    from lakewarden.lineage.history import Entry, HistoryQuery, TableHistory
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,9 @@ class TablePast:
     uuid: str
     properties: Mapping[str, str]
     view: TableView | None
-    history: History
+    history: TableHistory
 
-    def entries(self, wanted: Wanted | None = None) -> list[Entry]:
+    def entries(self, wanted: HistoryQuery | None = None) -> list[Entry]:
         from lakewarden.lineage.history import EVERYTHING
 
         return self.history.entries(str(self.ref), self.uuid, self.view, wanted or EVERYTHING)
@@ -36,11 +36,11 @@ class TablePast:
         return self.history.unfolded(str(self.ref), self.uuid, self.view)
 
     def known(self, ids: Collection[int]) -> Mapping[int, Entry]:
-        from lakewarden.lineage.history import Wanted
+        from lakewarden.lineage.history import HistoryQuery
 
         if not ids:
             return {}
-        return {each.snapshot.id: each for each in self.entries(Wanted(ids=frozenset(ids)))}
+        return {each.snapshot.id: each for each in self.entries(HistoryQuery(ids=frozenset(ids)))}
 
 
 class Pasts:
@@ -48,7 +48,7 @@ class Pasts:
         self._deps = deps
 
     def of(self, table: str | TableRef, history_only: bool = False) -> TablePast:
-        from lakewarden.lineage.history import History
+        from lakewarden.lineage.history import TableHistory
 
         ref = table_ref(table)
         if not history_only:
@@ -59,7 +59,7 @@ class Pasts:
                 reason=f"ask the history of {ref}: no table of that name was ever read",
                 hint="ask once without --history-only, or see `lakewarden tables`",
             )
-        return TablePast(ref, seen.uuid, seen.properties, None, History(self._deps.connections.state))
+        return TablePast(ref, seen.uuid, seen.properties, None, TableHistory(self._deps.connections.state))
 
     def _of_view(self, view: TableView) -> TablePast:
         from lakewarden.jobs.history import history_of
@@ -76,7 +76,7 @@ class Pasts:
         Tables of all catalogs, and tables that are gone but were read before. A table that was renamed, or that two catalogs
         have, is one table.
         """
-        from lakewarden.lineage.history import History
+        from lakewarden.lineage.history import TableHistory
 
         pasts: dict[str, list[TablePast]] = defaultdict(list)
         names: dict[str, str] = {}
@@ -93,20 +93,26 @@ class Pasts:
             if len(pasts[uuid]) != 1:
                 ref = TableRef.parse(name)
                 pasts[uuid].append(
-                    TablePast(ref, uuid, seen[name].properties, None, History(self._deps.connections.state))
+                    TablePast(
+                        ref, uuid, seen[name].properties, None, TableHistory(self._deps.connections.state)
+                    )
                 )
             names[name] = str(pasts[uuid][0].ref) if len(pasts[uuid]) == 1 else name
         return [each for several in pasts.values() for each in several], names
 
     def entries(
-        self, pasts: Sequence[TablePast], needed: str, unread: dict[str, str], wanted: Wanted | None = None
+        self,
+        pasts: Sequence[TablePast],
+        needed: str,
+        unread: dict[str, str],
+        wanted: HistoryQuery | None = None,
     ) -> list[Entry]:
         """The entries of all of them. Only the needed table must be readable. Another that is not goes into `unread`, with
         the reason, and only what was archived of it is used."""
-        from lakewarden.lineage.history import EVERYTHING, History
+        from lakewarden.lineage.history import EVERYTHING, TableHistory
 
         gone = [(str(each.ref), each.uuid) for each in pasts if each.view is None]
-        written = History(self._deps.connections.state).written(gone, wanted or EVERYTHING)
+        written = TableHistory(self._deps.connections.state).written(gone, wanted or EVERYTHING)
         entries: list[Entry] = []
         for past in pasts:
             known = written.get((str(past.ref), past.uuid)) if past.view is None else None

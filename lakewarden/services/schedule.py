@@ -20,9 +20,9 @@ if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched
     from lakewarden.jobs.cancel import Stop
     from lakewarden.model.progress import Progress
     from lakewarden.state.leases import Lease
-    from lakewarden.state.requests import Request
-    from lakewarden.state.runs import Cancel, Moment
-    from lakewarden.state.schedule import Standing, Suspension
+    from lakewarden.state.requests import PassRequest
+    from lakewarden.state.runs import Cancel, ProgressPoint
+    from lakewarden.state.schedule import Suspension, TableSchedule
 
 _ENDS_THE_PASS = (RunState.UNKNOWN, RunState.INTERRUPTED)
 
@@ -189,7 +189,9 @@ class ScheduleService:
 
     # ------------------------------------------------------------ requests
 
-    def request(self, table: str | TableRef, trigger: Trigger | Mapping[str, str] | None = None) -> Request:
+    def request(
+        self, table: str | TableRef, trigger: Trigger | Mapping[str, str] | None = None
+    ) -> PassRequest:
         """Ask the worker for a whole pass of the table. A table has one pending request; asking again updates it."""
         from lakewarden.state.requests import Requests
 
@@ -197,7 +199,7 @@ class ScheduleService:
             str(self._deps.names.checked(table)), read_trigger(trigger), clock.now()
         )
 
-    def requests(self, table: str | TableRef | None = None, limit: int = 50) -> tuple[Request, ...]:
+    def requests(self, table: str | TableRef | None = None, limit: int = 50) -> tuple[PassRequest, ...]:
         """Requests and their outcomes, the newest first."""
         from lakewarden.state.requests import Requests
 
@@ -205,13 +207,13 @@ class ScheduleService:
             None if table is None else str(self._deps.names.checked(table)), limit
         )
 
-    def pending(self) -> tuple[Request, ...]:
+    def pending(self) -> tuple[PassRequest, ...]:
         """Requests that no worker has started yet, the oldest first."""
         from lakewarden.state.requests import Requests
 
         return Requests(self._deps.connections.state).waiting(0)
 
-    def request_by_id(self, request_id: str) -> Request:
+    def request_by_id(self, request_id: str) -> PassRequest:
         """One request. UsageError where there is none."""
         from lakewarden.state.requests import Requests
 
@@ -230,42 +232,42 @@ class ScheduleService:
 
         return Leases(self._deps.connections.state).current()
 
-    def standings(self, table: str | TableRef | None = None) -> tuple[Standing, ...]:
+    def standings(self, table: str | TableRef | None = None) -> tuple[TableSchedule, ...]:
         """What the schedule knows of all tables or of one."""
-        from lakewarden.state.schedule import Standings
+        from lakewarden.state.schedule import TableSchedules
 
-        found = Standings(self._deps.connections.state)
+        found = TableSchedules(self._deps.connections.state)
         return (
             tuple(found.all().values()) if table is None else found.of(str(self._deps.names.checked(table)))
         )
 
     def suspended(self) -> Mapping[str, Suspension]:
         """Suspended tables by name, with the reason."""
-        from lakewarden.state.schedule import Standings
+        from lakewarden.state.schedule import TableSchedules
 
-        return Standings(self._deps.connections.state).suspended()
+        return TableSchedules(self._deps.connections.state).suspended()
 
     def suspend(self, table: str | TableRef, reason: str, operator: str) -> Suspension:
         """Take the table out of the schedule until it is resumed. Requests and manual runs still work."""
-        from lakewarden.state.schedule import Standings, Suspension
+        from lakewarden.state.schedule import Suspension, TableSchedules
 
         ref = self._deps.names.known(table)  # a mistyped name would leave the intended table in the schedule
         made = Suspension(str(ref), clock.now(), reason, operator)
-        Standings(self._deps.connections.state).suspend(made)
+        TableSchedules(self._deps.connections.state).suspend(made)
         return made
 
     def resume(self, table: str | TableRef) -> bool:
         """Put the table back into the schedule and forget its failures. Returns whether it was suspended."""
-        from lakewarden.state.schedule import Standings
+        from lakewarden.state.schedule import TableSchedules
 
-        ref, book = self._deps.names.checked(table), Standings(self._deps.connections.state)
+        ref, book = self._deps.names.checked(table), TableSchedules(self._deps.connections.state)
         if not book.of(str(ref)):  # there may be failures to forget under a name that was only asked for
             self._deps.names.known(ref)
         return book.resume(str(ref))
 
     # ------------------------------------------------------------ runs from outside
 
-    def progress_of(self, run_id: str) -> Moment | None:
+    def progress_of(self, run_id: str) -> ProgressPoint | None:
         """How far a run is. None where it has not reported progress."""
         from lakewarden.state.runs import RunProgress
 

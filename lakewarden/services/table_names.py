@@ -43,10 +43,10 @@ class TableNames:
     def knows(self, table: str | TableRef) -> bool:
         """Whether the state database knows the table."""
         from lakewarden.state.health import HealthRecords
-        from lakewarden.state.schedule import SEEN, Standings
+        from lakewarden.state.schedule import SEEN, TableSchedules
 
         ref, state = self.checked(table), self.connections.state
-        standings = Standings(state)
+        standings = TableSchedules(state)
         # A request for a pass does not count: its name may be mistyped.
         seen = any(each.slot == SEEN for each in standings.of(str(ref)))
         heard = seen or self._remembered(ref) or str(ref) in standings.suspended()
@@ -61,5 +61,5 @@ class TableNames:
         return bool(
             SeenTables(state).get(ref)
             or self.connections.journal.list(str(ref), 1)
-            or TrashedFiles(state).standings(str(ref), None)
+            or TrashedFiles(state).batches(str(ref), None)
         )

@@ -14,8 +14,8 @@ from lakewarden.services.pasts import Pasts
 
 if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched, not when a command starts
     from lakewarden.jobs.cold.cost import TableCost
-    from lakewarden.jobs.cold.locate import Whereabouts
-    from lakewarden.jobs.cold.recall import Recall, Shelf
+    from lakewarden.jobs.cold.locate import SnapshotLocation
+    from lakewarden.jobs.cold.recall import ArchivedFiles, Recall
     from lakewarden.model.progress import Progress
     from lakewarden.tables.interface import ColdTier
 
@@ -38,16 +38,16 @@ class TierService:
         snapshot_id: int | None = None,
         as_of: str | datetime | None = None,
         tag: str | None = None,
-    ) -> Whereabouts:
+    ) -> SnapshotLocation:
         """Which table of which catalog has a snapshot, a time or a tag, and the query that reads it.
 
         If an archive has the files, the store is asked whether they can be read now.
         """
-        from lakewarden.jobs.cold.recall import shelved
+        from lakewarden.jobs.cold.recall import with_archive_state
 
         live, cold = self._both(table)
         found = self._found(live, cold, snapshot_id, as_of, tag)
-        return shelved(found, self._shelf(live, cold, found), str(live.ref))
+        return with_archive_state(found, self._shelf(live, cold, found), str(live.ref))
 
     def recall(
         self,
@@ -67,14 +67,14 @@ class TierService:
         """
         from lakewarden.jobs.cold.recall import SPEEDS, recall
         from lakewarden.model.progress import Silent
-        from lakewarden.storage.archive import Archive
+        from lakewarden.storage.archive import ObjectArchive
 
         live, cold = self._both(table)
         found = self._found(live, cold, snapshot_id, as_of, tag)
         return recall(
             found,
             lambda: self._shelf(live, cold, found, thorough=True),
-            lambda: Archive(cold.io if cold else {}),
+            lambda: ObjectArchive(cold.io if cold else {}),
             self._deps.config.prices,
             progress or Silent(),
             table=str(live.ref),
@@ -87,7 +87,7 @@ class TierService:
         """What the table costs a month in each tier, and what the next hand-off would cost and save."""
         from lakewarden.deletion.holds import gather
         from lakewarden.jobs.cold.cost import TableCost, hand_off_cost, tier_cost, tiers_of
-        from lakewarden.jobs.cold.table import lying
+        from lakewarden.jobs.cold.table import cold_copies
         from lakewarden.jobs.expire.plan import plan, snapshots_to_drop
         from lakewarden.model.location import is_local
         from lakewarden.state.cold import ColdFile, ColdFiles
@@ -104,7 +104,7 @@ class TierService:
                 known.get(path) or ColdFile(path, path, size, "")
                 for path, size in zip(paths, sizes, strict=True)
             ]
-            tiers += tiers_of(lying(copies, now), prices)
+            tiers += tiers_of(cold_copies(copies, now), prices)
         ids = snapshots_to_drop(
             plan(
                 live,
@@ -126,8 +126,8 @@ class TierService:
         cold = self._both(ref)[1]
         if cold is None:
             return None
-        standings = self._deps.trashed.standings(str(cold.ref), cold.uuid)
-        return cold.ref if any(each.live.files for each in standings) else None
+        batches = self._deps.trashed.batches(str(cold.ref), cold.uuid)
+        return cold.ref if any(each.live.files for each in batches) else None
 
     def _both(self, table: str | TableRef) -> tuple[TableView, TableView | None]:
         """The table and its colder tier, whether or not hand-off is still switched on."""
@@ -146,29 +146,29 @@ class TierService:
         snapshot_id: int | None,
         as_of: str | datetime | None,
         tag: str | None,
-    ) -> Whereabouts:
-        from lakewarden.jobs.cold.locate import Asked, where
+    ) -> SnapshotLocation:
+        from lakewarden.jobs.cold.locate import SnapshotQuestion, where
         from lakewarden.state.cold import ColdSnapshots
 
-        asked = Asked(snapshot_id, moment(as_of, "as-of"), tag)
+        asked = SnapshotQuestion(snapshot_id, moment(as_of, "as-of"), tag)
         known = [each.snapshot for each in self._pasts.of(live.ref).entries()]
         return where(asked, live, cold, known, ColdSnapshots(self._deps.connections.state).left(live.uuid))
 
     def _shelf(
-        self, live: TableView, cold: TableView | None, found: Whereabouts, thorough: bool = False
-    ) -> Shelf:
+        self, live: TableView, cold: TableView | None, found: SnapshotLocation, thorough: bool = False
+    ) -> ArchivedFiles:
         """What of a cold snapshot's files an archive has, asked of the store at this moment.
 
         `thorough` believes no record: a rule of the bucket may have moved a copy that we know elsewhere.
         """
         from lakewarden.jobs.cold.locate import COLD
-        from lakewarden.jobs.cold.recall import Shelf, shelf
+        from lakewarden.jobs.cold.recall import ArchivedFiles, shelf
         from lakewarden.state.cold import ColdFiles
-        from lakewarden.storage.archive import Archive
+        from lakewarden.storage.archive import ObjectArchive
 
         if cold is None or found.tier != COLD or found.snapshot_id is None:
-            return Shelf(0)
+            return ArchivedFiles(0)
         tier = self._deps.format_for(cold.ref).cold_tier()
         paths = tier.closure(cold, [found.snapshot_id])["path"].to_pylist()
         known = {} if thorough else ColdFiles(self._deps.connections.state).copies(live.uuid, paths)
-        return shelf(paths, known, lambda: Archive(cold.io))
+        return shelf(paths, known, lambda: ObjectArchive(cold.io))

@@ -3,8 +3,8 @@
 Without limits, a unit of work is one Spark job of many tasks. Under a limit every task is its own Spark job, and a driver
 thread (a lane) holds the task's share until the task ends:
 
-    lanes = lanes_for(config.budgets, cores)           one for the process, or None without limits
-    with lanes.work(tasks, stop=…, gate=…) as work:    one run, which knows how many tasks it will submit
+    slots = slots_for(config.budgets, cores)           one for the process, or None without limits
+    with slots.work(tasks, stop=…, gate=…) as work:    one run, which knows how many tasks it will submit
         work.run(submit, items)                        one unit of the run; several threads may submit units
 
 A task gets its share when it starts and keeps it until it ends, because a task on another machine cannot receive a new one.
@@ -31,18 +31,18 @@ _MB = 1_000_000
 GLANCE_SECONDS = 0.2
 
 
-class Stopped(Exception):
+class TaskStopped(Exception):
     """Before this task began, the run was stopped or its unit failed."""
 
 
-def lanes_for(budgets: BudgetsConfig, cores: int) -> Lanes | None:
-    """The lanes for these settings; None if the settings limit nothing on this many cores."""
+def slots_for(budgets: BudgetsConfig, cores: int) -> TaskSlots | None:
+    """The slots for these settings; None if the settings limit nothing on this many cores."""
     budget = budget_of(budgets)
     # A lane beyond the cores would hold a share while its task waits for a core.
     at_once = min(budgets.max_tasks or cores, cores)
     # Back-off is checked before every task, so every task must be a job.
     limited = budget.limits or at_once < cores or budgets.backoff_url is not None
-    return Lanes(at_once, budget) if limited else None
+    return TaskSlots(at_once, budget) if limited else None
 
 
 def budget_of(budgets: BudgetsConfig) -> Pace:
@@ -58,7 +58,7 @@ class Shares:
     """Which task holds how much of the budget, in whole parts, so that rounding loses or adds nothing.
 
     No share is smaller than one lane's, so a task that ends gives back enough for another to start. So while a
-    task waits, all of the budget is given out, and there are never more shares than lanes.
+    task waits, all of the budget is given out, and there are never more shares than slots.
     """
 
     def __init__(self, at_once: int) -> None:
@@ -83,10 +83,10 @@ class Shares:
         return share
 
     def _lanes_for(self, tasks: int) -> int:
-        """The fewest lanes that need no more rounds.
+        """The fewest slots that need no more rounds.
 
-        With nine tasks on four lanes, the ninth would run last and alone, with a quarter of the budget; on
-        three lanes all rounds are full. Simulated with equal tasks: 1.33 of the shortest time becomes 1.01; for
+        With nine tasks on four slots, the ninth would run last and alone, with a quarter of the budget; on
+        three slots all rounds are full. Simulated with equal tasks: 1.33 of the shortest time becomes 1.01; for
         five tasks 1.59 becomes 1.20.
         """
         rounds = -(-tasks // self._at_once)
@@ -97,7 +97,7 @@ class Shares:
         self._given -= 1
 
 
-class Lanes:
+class TaskSlots:
     """Threads that run one task each at a time, first come first served, so that units end one after the other."""
 
     def __init__(self, at_once: int, budget: Pace) -> None:
@@ -117,13 +117,13 @@ class Lanes:
         stop: threading.Event | None = None,
         gate: Callable[[], None] = lambda: None,
         hold: Callable[[], None] = lambda: None,
-    ) -> Work:
+    ) -> RunSlots:
         """Start one run of `tasks` tasks.
 
         `gate` is called when the first task of a unit is about to start: an exception ends the unit before it
         begins. `hold` is called before every task and returns when the task may start.
         """
-        return Work(self, tasks, stop or threading.Event(), gate, hold)
+        return RunSlots(self, tasks, stop or threading.Event(), gate, hold)
 
     def run(self, submit: Callable[[Item, Pace], Result], items: Sequence[Item]) -> list[Result]:
         """A run of a single unit."""
@@ -153,7 +153,7 @@ class Lanes:
                     if share is not None:
                         return share
                     self._changed.wait(GLANCE_SECONDS)
-                raise Stopped
+                raise TaskStopped
             finally:
                 self._waiting -= 1
 
@@ -162,32 +162,32 @@ class Lanes:
         return self._waiting if self.budget.limits else max(1, self._shares.free_lanes)
 
 
-class Work:
-    """One run's access to the lanes. Several threads may call `run`."""
+class RunSlots:
+    """One run's access to the slots. Several threads may call `run`."""
 
     def __init__(
         self,
-        lanes: Lanes,
+        slots: TaskSlots,
         tasks: int,
         stop: threading.Event,
         gate: Callable[[], None],
         hold: Callable[[], None],
     ) -> None:
-        self._lanes, self._stop, self._gate, self._hold = lanes, stop, gate, hold
+        self._slots, self._stop, self._gate, self._hold = slots, stop, gate, hold
         self._tasks = tasks
         self._lock = threading.Lock()
         self._to_come = 0
 
     def __enter__(self) -> Self:
         self._to_come = self._tasks
-        self._lanes._expect(self._tasks)
+        self._slots._expect(self._tasks)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         # Announced tasks that never came would keep the other tasks' shares small.
-        self._lanes._expect(-self._announced(self._to_come))
+        self._slots._expect(-self._announced(self._to_come))
 
     def run(
         self, submit: Callable[[Item, Pace], Result], items: Sequence[Item], begun: bool = False
@@ -197,9 +197,9 @@ class Work:
 
         `begun`: the items belong to work that has begun, so the gate is not called again.
         """
-        self._lanes._expect(len(items) - self._announced(len(items)))
+        self._slots._expect(len(items) - self._announced(len(items)))
         gate = (lambda: None) if begun else self._gate
-        return _Unit(self._lanes, submit, self._stop, gate, self._hold).run(items)
+        return _Unit(self._slots, submit, self._stop, gate, self._hold).run(items)
 
     def _announced(self, tasks: int) -> int:
         """How many of these tasks had been announced. They stop counting as announced."""
@@ -214,13 +214,13 @@ class _Unit(Generic[Item, Result]):
 
     def __init__(
         self,
-        lanes: Lanes,
+        slots: TaskSlots,
         submit: Callable[[Item, Pace], Result],
         stop: threading.Event,
         gate: Callable[[], None],
         hold: Callable[[], None],
     ) -> None:
-        self._lanes, self._submit, self._stop, self._gate, self._hold = lanes, submit, stop, gate, hold
+        self._slots, self._submit, self._stop, self._gate, self._hold = slots, submit, stop, gate, hold
         self._lock = threading.Lock()
         self._begun = False
         self._left = 0
@@ -229,24 +229,24 @@ class _Unit(Generic[Item, Result]):
 
     def run(self, items: Sequence[Item]) -> list[Result]:
         self._left = len(items)
-        futures = [self._lanes._threads.submit(self._carry, item) for item in items]
+        futures = [self._slots._threads.submit(self._carry, item) for item in items]
         try:
             while self._left and not self._stop.is_set() and not self._ended.wait(GLANCE_SECONDS):
                 pass
         finally:
             begun = [future for future in futures if not future.cancel()]
-            self._lanes._expect(len(begun) - len(futures))
+            self._slots._expect(len(begun) - len(futures))
         # Also after a failure: the files of the other tasks must be complete before they can be removed.
         wait(begun)
         if self._failure is not None:
             raise self._failure
         if len(begun) < len(futures):
-            raise Stopped
+            raise TaskStopped
         return [future.result() for future in futures]
 
     def _carry(self, item: Item) -> Result:
         try:
-            with self._lanes._share(self._over) as pace:
+            with self._slots._share(self._over) as pace:
                 self._hold()
                 self._begin()
                 return self._submit(item, pace)
@@ -263,7 +263,7 @@ class _Unit(Generic[Item, Result]):
         """Calls the gate here and not when the unit is submitted: the unit may have waited for hours."""
         with self._lock:
             if self._over():
-                raise Stopped
+                raise TaskStopped
             if not self._begun:
                 self._gate()
                 self._begun = True

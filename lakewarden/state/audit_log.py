@@ -75,7 +75,7 @@ class OperatorActions:
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected(Plain):
+class RejectedCommit(Plain):
     """`door` is where the commit was stopped: job, pyiceberg or gateway. `reason` is that of the newest
     rejection."""
 
@@ -105,7 +105,7 @@ class Rejections:
             }
             connection.execute(new.on_conflict_do_update(index_elements=["table_name", "door"], set_=changes))
 
-    def list(self, table: str | None = None) -> tuple[Rejected, ...]:
+    def list(self, table: str | None = None) -> tuple[RejectedCommit, ...]:
         wanted = select(lineage_rejections).order_by(
             lineage_rejections.c.table_name, lineage_rejections.c.door
         )
@@ -113,6 +113,6 @@ class Rejections:
             wanted = wanted.where(lineage_rejections.c.table_name == table)
         with self._state.read() as connection:
             return tuple(
-                Rejected(row.table_name, row.door, row.total, row.last_at, row.last_reason)
+                RejectedCommit(row.table_name, row.door, row.total, row.last_at, row.last_reason)
                 for row in connection.execute(wanted)
             )

@@ -20,10 +20,10 @@ from lakewarden.state.schema import (
     standings,
     suspensions,
     table_health,
+    trash_batches,
     trashed,
-    verdicts,
 )
-from lakewarden.state.trash_batches import FileState, Tally, Verdict, VerdictState
+from lakewarden.state.trash_batches import BatchState, FileState, Tally, TrashBatch
 
 # Causes of files that were in a table's folder without being part of the table.
 ORPHANED = ("sweep", "failed-load")
@@ -33,15 +33,15 @@ _AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingBatch:
     """A deletion batch of a table, and how many of its files still exist."""
 
-    verdict: Verdict
+    batch: TrashBatch
     live: Tally
 
 
 @dataclass(frozen=True, slots=True)
-class Erased:
+class ErasedCount:
     """How many files of a deletion batch were deleted so far, and whether more may follow."""
 
     files: int
@@ -88,30 +88,30 @@ class Fleet:
             found.setdefault(row.table_name, []).append(f"{row.id} {row.expires_at}")
         return found
 
-    def waiting(self) -> dict[str, list[Waiting]]:
+    def waiting(self) -> dict[str, list[WaitingBatch]]:
         """The active deletion batches of each table that still have files to delete."""
         live = (
             select(
-                trashed.c.verdict_id,
+                trashed.c.batch_id,
                 func.count().label("files"),
                 func.coalesce(func.sum(trashed.c.size), 0).label("bytes"),
             )
             .where(text(STILL_THERE))  # must be exactly the condition of the index, or the index is not used
-            .group_by(trashed.c.verdict_id)
+            .group_by(trashed.c.batch_id)
             .subquery()
         )
         wanted = (
-            select(verdicts, live.c.files, live.c.bytes)
-            .join(live, live.c.verdict_id == verdicts.c.id)
-            .where(verdicts.c.state == VerdictState.ACTIVE.value)
+            select(trash_batches, live.c.files, live.c.bytes)
+            .join(live, live.c.batch_id == trash_batches.c.id)
+            .where(trash_batches.c.state == BatchState.ACTIVE.value)
         )
-        found: dict[str, list[Waiting]] = {}
+        found: dict[str, list[WaitingBatch]] = {}
         for row in self._all(wanted):
-            verdict = Verdict(
-                row.id, row.table_name, row.table_uuid, row.cause, row.reason, VerdictState(row.state),
+            batch = TrashBatch(
+                row.id, row.table_name, row.table_uuid, row.cause, row.reason, BatchState(row.state),
                 row.made_at, row.trashed_at, grace_from=row.grace_from,
             )  # fmt: skip
-            found.setdefault(row.table_name, []).append(Waiting(verdict, Tally(row.files, int(row.bytes))))
+            found.setdefault(row.table_name, []).append(WaitingBatch(batch, Tally(row.files, int(row.bytes))))
         return found
 
     def failures(self) -> dict[str, int]:
@@ -152,31 +152,31 @@ class Fleet:
         [row] = self._all(wanted.where(requests.c.state == "pending"))
         return int(row.n), row.oldest
 
-    def orphan_verdicts(self, tables: Iterable[str] | None = None) -> dict[str, str]:
+    def orphan_batches(self, tables: Iterable[str] | None = None) -> dict[str, str]:
         """Deletion batches of orphan files (from sweeps and failed loads), each with its table. Of these
         tables, or of all."""
-        orphaned = select(verdicts.c.id, verdicts.c.table_name).where(
-            verdicts.c.state == VerdictState.ACTIVE.value, verdicts.c.cause.in_(ORPHANED)
+        orphaned = select(trash_batches.c.id, trash_batches.c.table_name).where(
+            trash_batches.c.state == BatchState.ACTIVE.value, trash_batches.c.cause.in_(ORPHANED)
         )
         if tables is None:
             return {row.id: row.table_name for row in self._all(orphaned)}
         return {
             row.id: row.table_name
             for some in _pages(sorted(tables))
-            for row in self._all(orphaned.where(verdicts.c.table_name.in_(some)))
+            for row in self._all(orphaned.where(trash_batches.c.table_name.in_(some)))
         }
 
-    def erased_of(self, verdict_ids: Iterable[str]) -> dict[str, Erased]:
+    def erased_of(self, batch_ids: Iterable[str]) -> dict[str, ErasedCount]:
         """How many files of each deletion batch were deleted, and whether any are left."""
-        found: dict[str, Erased] = {}
-        for some in _pages(sorted(verdict_ids)):
+        found: dict[str, ErasedCount] = {}
+        for some in _pages(sorted(batch_ids)):
             counted = select(
-                trashed.c.verdict_id,
+                trashed.c.batch_id,
                 func.count().filter(trashed.c.state == FileState.ERASED.value).label("erased"),
                 func.count().filter(text(STILL_THERE)).label("live"),
             )
-            rows = self._all(counted.where(trashed.c.verdict_id.in_(some)).group_by(trashed.c.verdict_id))
-            found |= {row.verdict_id: Erased(row.erased, row.live > 0) for row in rows}
+            rows = self._all(counted.where(trashed.c.batch_id.in_(some)).group_by(trashed.c.batch_id))
+            found |= {row.batch_id: ErasedCount(row.erased, row.live > 0) for row in rows}
         return found
 
     def ended_runs(self, after: datetime | None, at_once: int) -> Sequence[Any]:

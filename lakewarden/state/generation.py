@@ -31,8 +31,8 @@ from sqlalchemy import Connection, select, text, update
 from sqlalchemy.exc import DBAPIError
 
 from lakewarden.state.database import State
-from lakewarden.state.schema import generations, verdicts
-from lakewarden.state.trash_batches import VerdictState
+from lakewarden.state.schema import generations, trash_batches
+from lakewarden.state.trash_batches import BatchState
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ _ON_SERVER = (
     " substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"
 )
 _OBJECTS = (
-    "SELECT 'database ' || d.oid || ' table ' || 'verdicts'::regclass::oid"
+    "SELECT 'database ' || d.oid || ' table ' || 'trash_batches'::regclass::oid"
     " FROM pg_database d WHERE d.datname = current_database()"
 )
 
@@ -156,7 +156,7 @@ def _past_all(number: int, now: datetime) -> int:
 
 def _start_again(connection: Connection, now: datetime) -> int:
     """`trashed_at` is not changed: it is still used to detect files that changed since then."""
-    active = update(verdicts).where(verdicts.c.state == VerdictState.ACTIVE.value)
+    active = update(trash_batches).where(trash_batches.c.state == BatchState.ACTIVE.value)
     started = connection.execute(active.values(grace_from=now)).rowcount
     connection.execute(update(generations).values(restarted_at=now))
     return started

@@ -15,7 +15,7 @@ from lakewarden.model.plain import Plain
 from lakewarden.state.database import State
 from lakewarden.state.rows import take_out, upsert
 from lakewarden.state.schema import health_history, table_health, warnings
-from lakewarden.state.table_details import paint, wipe
+from lakewarden.state.table_details import wipe, write_details
 
 _AT_ONCE = 500
 _A_DAY = timedelta(days=1)
@@ -98,7 +98,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Warned(Plain):
+class StoredWarning(Plain):
     """A warning of a table since `since`; `cleared_at` is None while it is open."""
 
     table: str
@@ -118,7 +118,7 @@ class HealthRecords:
         with self._state.write() as connection:
             for each in found:
                 upsert(connection, table_health, _row(each), ["table_name"])
-                paint(connection, each.table, each.portrait)
+                write_details(connection, each.table, each.portrait)
             told = [each for each in found if history and not each.error]
             newest = _newest_points(connection, [each.table for each in told])
             for each in told:
@@ -239,7 +239,7 @@ class HealthRecords:
                 ).rowcount
             ]
 
-    def warnings(self, table: str | None = None, *, also_cleared: int = 0) -> tuple[Warned, ...]:
+    def warnings(self, table: str | None = None, *, also_cleared: int = 0) -> tuple[StoredWarning, ...]:
         """Open warnings, longest first; then up to `also_cleared` closed ones, newest first."""
         mine = [] if table is None else [warnings.c.table_name == table]
         now_open = select(warnings).where(warnings.c.cleared_at.is_(None), *mine).order_by(warnings.c.since)
@@ -247,7 +247,9 @@ class HealthRecords:
         over = over.order_by(warnings.c.cleared_at.desc()).limit(also_cleared)
         with self._state.read() as connection:
             rows = [*connection.execute(now_open), *(connection.execute(over) if also_cleared else ())]
-        return tuple(Warned(row.table_name, row.kind, row.text, row.since, row.cleared_at) for row in rows)
+        return tuple(
+            StoredWarning(row.table_name, row.kind, row.text, row.since, row.cleared_at) for row in rows
+        )
 
 
 def _row(each: TableHealth) -> dict[str, Any]:

@@ -21,7 +21,7 @@ _AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Archived:
+class ArchivedSnapshot:
     """An expired snapshot: the table's name at that time, the run that expired it, and when."""
 
     snapshot: Snapshot
@@ -30,7 +30,7 @@ class Archived:
     archived_at: datetime
 
 
-class Archive:
+class SnapshotArchive:
     """Expired snapshots. They are added before they expire; if a snapshot then stays after all, it is in both
     places."""
 
@@ -64,7 +64,7 @@ class Archive:
         limit: int | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
-    ) -> Sequence[Archived]:
+    ) -> Sequence[ArchivedSnapshot]:
         """Expired snapshots, newest first, committed at `since` or later and before `until`."""
         wanted = (
             select(archived_snapshots)
@@ -81,10 +81,10 @@ class Archive:
 
     def of_tables(
         self, uuids: Sequence[str], *, saying: str | None = None
-    ) -> Mapping[str, Sequence[Archived]]:
+    ) -> Mapping[str, Sequence[ArchivedSnapshot]]:
         """Expired snapshots by table uuid, in a few queries for any number of tables. With `key`, only
         snapshots whose summaries have it."""
-        found: dict[str, list[Archived]] = {}
+        found: dict[str, list[ArchivedSnapshot]] = {}
         columns = archived_snapshots.c
         said = (
             [] if saying is None else [cast(columns.summary, Text).contains(f'"{saying}"', autoescape=True)]
@@ -121,11 +121,11 @@ def _row(view: TableView, snapshot: Snapshot, run_id: str, now: datetime) -> dic
     }
 
 
-def _archived(row: Row[Any]) -> Archived:
+def _archived(row: Row[Any]) -> ArchivedSnapshot:
     snapshot = Snapshot(
         row.snapshot_id, row.parent_id, row.sequence_number, row.committed_at, row.operation, row.summary
     )
-    return Archived(snapshot, row.table_name, row.run_id, row.archived_at)
+    return ArchivedSnapshot(snapshot, row.table_name, row.run_id, row.archived_at)
 
 
 _INDEX = [
@@ -224,7 +224,7 @@ class HistoryIndex:
             return len(connection.execute(wanted).all())
 
     def fold(
-        self, made: Detail, content: bytes | None, old: Detail | None, folded: Sequence[Archived]
+        self, made: Detail, content: bytes | None, old: Detail | None, folded: Sequence[ArchivedSnapshot]
     ) -> None:
         """Replace the old detail and these archived snapshots by the new detail: all of it, or FoldLost.
 
@@ -256,7 +256,7 @@ def _put(connection: Connection, made: Detail, content: bytes | None) -> None:
     connection.execute(insert(history_ranges), ranges)
 
 
-def _take_out(connection: Connection, table_uuid: str, folded: Sequence[Archived]) -> None:
+def _take_out(connection: Connection, table_uuid: str, folded: Sequence[ArchivedSnapshot]) -> None:
     """Delete exactly the rows that were read: a row that was written again since then has another time."""
     columns = archived_snapshots.c
     gone = delete(archived_snapshots).where(

@@ -14,7 +14,7 @@ from lakewarden.state.rows import upsert
 from lakewarden.state.schema import table_policies
 
 
-class Policies:
+class StoredPolicies:
     """The stored values of each table, as written. They are checked by `lakewarden.policy` before they are
     stored."""
 

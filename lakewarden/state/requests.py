@@ -32,7 +32,7 @@ class RequestState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Request(Plain):
+class PassRequest(Plain):
     id: str
     table: str
     state: RequestState
@@ -56,7 +56,7 @@ class Requests:
     def __init__(self, state: State) -> None:
         self._state = state
 
-    def file(self, table: str, trigger: Trigger, now: datetime) -> Request:
+    def file(self, table: str, trigger: Trigger, now: datetime) -> PassRequest:
         """File a request for the table. If one is pending already, it is refreshed with the new trigger."""
         said = {
             "trigger_type": trigger.type,
@@ -119,7 +119,7 @@ class Requests:
         with self._state.write() as connection:
             return connection.execute(update(requests).where(mine).values(ending)).rowcount == 1
 
-    def waiting(self, term: int) -> tuple[Request, ...]:
+    def waiting(self, term: int) -> tuple[PassRequest, ...]:
         """Requests for this leader, oldest first: pending ones, those an earlier leader claimed, and its own.
 
         The leader knows which of its own are in progress. The others were interrupted by a database outage
@@ -130,12 +130,12 @@ class Requests:
             rows = connection.execute(wanted.order_by(requests.c.made_at, requests.c.id)).all()
         return tuple(_request(row) for row in rows)
 
-    def get(self, request_id: str) -> Request | None:
+    def get(self, request_id: str) -> PassRequest | None:
         with self._state.read() as connection:
             row = connection.execute(select(requests).where(requests.c.id == request_id)).one_or_none()
         return _request(row) if row else None
 
-    def list(self, table: str | None = None, limit: int = 50) -> tuple[Request, ...]:
+    def list(self, table: str | None = None, limit: int = 50) -> tuple[PassRequest, ...]:
         """Requests, newest first."""
         wanted = select(requests).order_by(requests.c.made_at.desc(), requests.c.id.desc()).limit(limit)
         if table is not None:
@@ -143,7 +143,7 @@ class Requests:
         with self._state.read() as connection:
             return tuple(_request(row) for row in connection.execute(wanted))
 
-    def _existing(self, request_id: str) -> Request:
+    def _existing(self, request_id: str) -> PassRequest:
         found = self.get(request_id)
         assert found is not None, (
             "the request was just stored, and requests are removed only long after they end"
@@ -156,8 +156,8 @@ def _open_to(term: int) -> ColumnElement[bool]:
     return or_(requests.c.state == RequestState.PENDING.value, claimed)
 
 
-def _request(row: Row[Any]) -> Request:
-    return Request(
+def _request(row: Row[Any]) -> PassRequest:
+    return PassRequest(
         row.id,
         row.table_name,
         RequestState(row.state),

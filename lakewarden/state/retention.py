@@ -32,11 +32,11 @@ from lakewarden.state.schema import (
     standings,
     suspensions,
     table_health,
+    trash_batches,
     trashed,
-    verdicts,
     warnings,
 )
-from lakewarden.state.trash_batches import LIVE, VerdictState
+from lakewarden.state.trash_batches import LIVE, BatchState
 from lakewarden.state.trash_rows import in_states
 
 
@@ -111,8 +111,10 @@ def _renamed() -> ColumnElement[bool]:
 
 def _settled(before: datetime) -> ColumnElement[bool]:
     """Loads that ended. A failed load stays until its deletion batch is active and its files are gone."""
-    pending = exists().where(verdicts.c.id == loads.c.id, verdicts.c.state == VerdictState.PENDING.value)
-    waiting = exists().where(trashed.c.verdict_id == loads.c.id, in_states(*LIVE))
+    pending = exists().where(
+        trash_batches.c.id == loads.c.id, trash_batches.c.state == BatchState.PENDING.value
+    )
+    waiting = exists().where(trashed.c.batch_id == loads.c.id, in_states(*LIVE))
     return and_(loads.c.ended_at < before, ~pending, ~waiting)
 
 

@@ -24,7 +24,7 @@ _LONG = ("plan", "policy")
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
+class RunFilter:
     """A filter for runs: text in the table's name (with `exact` the whole name), job, and state. An empty
     value matches all."""
 
@@ -38,7 +38,7 @@ class RunSearch:
     def __init__(self, state: State) -> None:
         self._state = state
 
-    def find(self, sought: Sought, limit: int = 50, offset: int = 0) -> tuple[Run, ...]:
+    def find(self, sought: RunFilter, limit: int = 50, offset: int = 0) -> tuple[Run, ...]:
         """Runs, newest first."""
         wanted = _brief().order_by(runs.c.started_at.desc(), runs.c.id.desc()).limit(limit).offset(offset)
         if sought.table:
@@ -185,7 +185,7 @@ def _run_sum(row: Any, counters: Sequence[str], buckets: int) -> RunSum:
 
 
 @dataclass(frozen=True, slots=True)
-class Going:
+class ExpiringSnapshots:
     """Snapshots that are being removed, and refs whose retention is over."""
 
     snapshots: frozenset[int] = frozenset()
@@ -197,25 +197,27 @@ def taking(journal: Journal, table: str, snapshot_id: int) -> Run | None:
     return next((run for run, going in _undecided(journal, table) if snapshot_id in going.snapshots), None)
 
 
-def expiring_now(journal: Journal, table: str) -> Going:
+def expiring_now(journal: Journal, table: str) -> ExpiringSnapshots:
     """What the open expiry removes. A run that has ended commits nothing more."""
     run = journal.open_run(table, Job.EXPIRE)
-    return Going() if run is None else _going(journal.steps(run.id))
+    return ExpiringSnapshots() if run is None else _going(journal.steps(run.id))
 
 
-def _undecided(journal: Journal, table: str) -> Iterator[tuple[Run, Going]]:
+def _undecided(journal: Journal, table: str) -> Iterator[tuple[Run, ExpiringSnapshots]]:
     under_way = journal.open_run(table, Job.EXPIRE)
     for run in (*journal.unknown(table, Job.EXPIRE), *([under_way] if under_way else [])):
         yield run, _going(journal.steps(run.id))
 
 
-def _going(steps: Sequence[Step]) -> Going:
+def _going(steps: Sequence[Step]) -> ExpiringSnapshots:
     """A later attempt of the same run replaces the one before, which changed nothing; an active deletion
     batch ends it."""
-    going = Going()
+    going = ExpiringSnapshots()
     for step in steps:
         if step.name == EXPIRING:
-            going = Going(frozenset(step.detail["snapshot_ids"]), frozenset(step.detail.get("refs", ())))
+            going = ExpiringSnapshots(
+                frozenset(step.detail["snapshot_ids"]), frozenset(step.detail.get("refs", ()))
+            )
         elif step.name == TRASHED:
-            going = Going()
+            going = ExpiringSnapshots()
     return going

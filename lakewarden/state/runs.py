@@ -381,7 +381,7 @@ def read_run(row: Row[Any], *, brief: bool = False) -> Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment(Plain):
+class ProgressPoint(Plain):
     """The progress of a run at one time. `total_bytes` is 0 if the total is unknown."""
 
     what: str
@@ -402,17 +402,17 @@ class RunProgress:
     def __init__(self, state: State) -> None:
         self._state = state
 
-    def put(self, run_id: str, moment: Moment) -> None:
-        row = {"run_id": run_id, **{name: getattr(moment, name) for name in Moment.__slots__}}
+    def put(self, run_id: str, moment: ProgressPoint) -> None:
+        row = {"run_id": run_id, **{name: getattr(moment, name) for name in ProgressPoint.__slots__}}
         with self._state.write() as connection:
             upsert(connection, run_progress, row, ["run_id"])
 
-    def get(self, run_id: str) -> Moment | None:
+    def get(self, run_id: str) -> ProgressPoint | None:
         with self._state.read() as connection:
             row = connection.execute(
                 select(run_progress).where(run_progress.c.run_id == run_id)
             ).one_or_none()
-        return Moment(row.what, row.done_bytes, row.total_bytes, row.note, row.at) if row else None
+        return ProgressPoint(row.what, row.done_bytes, row.total_bytes, row.note, row.at) if row else None
 
     def cancel(self, run_id: str, by: str, now: datetime) -> None:
         """Ask the run's process to stop it cleanly. It stops within seconds. A run that ended is not changed."""

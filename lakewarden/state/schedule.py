@@ -22,7 +22,7 @@ GONE = "gone"  # the state of `seen` once its catalog does not list it any more
 
 
 @dataclass(frozen=True, slots=True)
-class Standing(Plain):
+class TableSchedule(Plain):
     """The state of one table and slot: `pass`, a job's name, or `seen`.
 
     For a pass, `failures` counts failures in a row, and the table is not tried again before `retry_at`;
@@ -52,24 +52,24 @@ class Suspension(Plain):
     by: str
 
 
-class Standings:
+class TableSchedules:
     def __init__(self, state: State) -> None:
         self._state = state
 
-    def all(self) -> Mapping[tuple[str, str], Standing]:
+    def all(self) -> Mapping[tuple[str, str], TableSchedule]:
         """The state of every table and slot, in one query."""
         with self._state.read() as connection:
-            found = [_standing(row) for row in connection.execute(select(standings))]
+            found = [_schedule(row) for row in connection.execute(select(standings))]
         return {(each.table, each.slot): each for each in found}
 
-    def of(self, table: str) -> tuple[Standing, ...]:
+    def of(self, table: str) -> tuple[TableSchedule, ...]:
         wanted = select(standings).where(standings.c.table_name == table).order_by(standings.c.slot)
         with self._state.read() as connection:
-            return tuple(_standing(row) for row in connection.execute(wanted))
+            return tuple(_schedule(row) for row in connection.execute(wanted))
 
-    def by_table(self) -> dict[str, dict[str, Standing]]:
+    def by_table(self) -> dict[str, dict[str, TableSchedule]]:
         """The slots of every table."""
-        found: dict[str, dict[str, Standing]] = {}
+        found: dict[str, dict[str, TableSchedule]] = {}
         for (table, slot), each in self.all().items():
             found.setdefault(table, {})[slot] = each
         return found
@@ -82,10 +82,10 @@ class Standings:
         with self._state.read() as connection:
             return frozenset(connection.execute(wanted).scalars())
 
-    def put(self, standing: Standing) -> None:
-        self.put_all([standing])
+    def put(self, schedule: TableSchedule) -> None:
+        self.put_all([schedule])
 
-    def put_all(self, those: Iterable[Standing], lease_term: int | None = None) -> bool:
+    def put_all(self, those: Iterable[TableSchedule], lease_term: int | None = None) -> bool:
         """Store all or none. Returns False and stores nothing if the lease term is not the newest."""
         with self._state.write() as connection:
             if lease_term is not None and lease_term < newest_term(connection, held=True):
@@ -97,9 +97,9 @@ class Standings:
     def change(
         self,
         table: str,
-        into: Callable[[Standing | None], Sequence[Standing]],
+        into: Callable[[TableSchedule | None], Sequence[TableSchedule]],
         lease_term: int | None = None,
-    ) -> Sequence[Standing] | None:
+    ) -> Sequence[TableSchedule] | None:
         """Replace the state of the table's pass by the result of `into`, read and written in one transaction,
         so that a concurrent `resume` is not lost. None, and no change, if the lease term is not the newest."""
         with self._state.write() as connection:
@@ -148,31 +148,31 @@ class Standings:
         return gone == 1
 
 
-def _pass_held(connection: Connection, table: str) -> Standing | None:
+def _pass_held(connection: Connection, table: str) -> TableSchedule | None:
     """The state of the table's pass, locked until the caller's transaction ends."""
     wanted = select(standings).where(standings.c.table_name == table, standings.c.slot == PASS)
     row = connection.execute(wanted.with_for_update()).one_or_none()
-    return None if row is None else _standing(row)
+    return None if row is None else _schedule(row)
 
 
-def _put(connection: Connection, standing: Standing) -> None:
+def _put(connection: Connection, schedule: TableSchedule) -> None:
     row = {
-        "table_name": standing.table,
-        "slot": standing.slot,
-        "began_at": standing.began_at,
-        "ended_at": standing.ended_at,
-        "state": standing.state,
-        "reason": standing.reason,
-        "failures": standing.failures,
-        "retry_at": standing.retry_at,
-        "run_ids": list(standing.run_ids),
-        "left_open": standing.left_open,
+        "table_name": schedule.table,
+        "slot": schedule.slot,
+        "began_at": schedule.began_at,
+        "ended_at": schedule.ended_at,
+        "state": schedule.state,
+        "reason": schedule.reason,
+        "failures": schedule.failures,
+        "retry_at": schedule.retry_at,
+        "run_ids": list(schedule.run_ids),
+        "left_open": schedule.left_open,
     }
     upsert(connection, standings, row, ["table_name", "slot"])
 
 
-def _standing(row: Any) -> Standing:
-    return Standing(
+def _schedule(row: Any) -> TableSchedule:
+    return TableSchedule(
         row.table_name,
         row.slot,
         row.began_at,

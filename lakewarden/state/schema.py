@@ -61,7 +61,7 @@ def _utc(stored: str | None) -> datetime | None:
 VERSION_TABLE = "lakewarden_version"
 
 # In order; the last is the one this code works with. Kept here so that opening needs no Alembic.
-REVISIONS = tuple(f"{each:04}" for each in (*range(1, 18), 19, 20))
+REVISIONS = tuple(f"{each:04}" for each in (*range(1, 18), 19, 20, 21))
 HEAD = REVISIONS[-1]
 
 metadata = MetaData()
@@ -145,8 +145,8 @@ homes = Table(
 )
 
 # Deletion batches: why files are in the trash. One per run of expire or sweep, and per failed load. The files are in `trash`.
-verdicts = Table(
-    "verdicts",
+trash_batches = Table(
+    "trash_batches",
     metadata,
     Column("id", Text, primary_key=True),
     Column("table_name", Text, nullable=False),
@@ -170,14 +170,14 @@ generations = Table(
     Column("restarted_at", UtcTime),
 )
 
-Index("verdicts_by_table", verdicts.c.table_name, verdicts.c.state)
+Index("trash_batches_by_table", trash_batches.c.table_name, trash_batches.c.state)
 
 # A file of a deletion batch, from marked to deleted. The row of a deleted file is its receipt and is never removed.
 trashed = Table(
     "trash",
     metadata,
     Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
-    Column("verdict_id", Text, ForeignKey("verdicts.id"), nullable=False),
+    Column("batch_id", Text, ForeignKey("trash_batches.id"), nullable=False),
     Column("path", Text, nullable=False),
     Column("kind", Text, nullable=False),
     Column("size", BigInteger),
@@ -186,14 +186,14 @@ trashed = Table(
     Column("purge_run_id", Text),
     Column("ended_at", UtcTime),
     Column("note", Text, nullable=False),
-    UniqueConstraint("verdict_id", "path", name="one_verdict_per_file"),
+    UniqueConstraint("batch_id", "path", name="one_verdict_per_file"),
 )
 
-Index("trash_by_state", trashed.c.verdict_id, trashed.c.state)
+Index("trash_by_state", trashed.c.batch_id, trashed.c.state)
 Index("trash_by_run", trashed.c.purge_run_id)
 # Only files that still exist: the table also keeps the receipts of all deleted files.
 STILL_THERE = "state IN ('trashed', 'erasing')"
-Index("trash_live", trashed.c.verdict_id, trashed.c.size, **_where(text(STILL_THERE)))
+Index("trash_live", trashed.c.batch_id, trashed.c.size, **_where(text(STILL_THERE)))
 
 pins = Table(
     "pins",

@@ -20,7 +20,7 @@ from lakewarden.state.schema import painted_holds, painted_inputs, table_health
 _AT_ONCE = 500
 
 
-class Portraits:
+class StoredDetails:
     def __init__(self, state: State) -> None:
         self._state = state
 
@@ -46,7 +46,7 @@ def _slices(tables: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 @dataclass(frozen=True, slots=True)
-class PaintedInput:
+class InputRow:
     """A live commit that names its inputs: `inputs` is its `input.snapshot_ids`, as far as the details
     contain it."""
 
@@ -57,7 +57,7 @@ class PaintedInput:
     inputs: str
 
 
-class Painted:
+class DetailIndex:
     def __init__(self, state: State) -> None:
         self._state = state
 
@@ -68,22 +68,22 @@ class Painted:
             rows = connection.execute(wanted.order_by(painted_holds.c.table_name, painted_holds.c.place))
             return tuple((row.table_name, row.line) for row in rows)
 
-    def inputs(self) -> tuple[PaintedInput, ...]:
+    def inputs(self) -> tuple[InputRow, ...]:
         """The commits with inputs of every table."""
         return self._inputs(select(painted_inputs))
 
-    def inputs_naming(self, text: str) -> tuple[PaintedInput, ...]:
+    def inputs_naming(self, text: str) -> tuple[InputRow, ...]:
         """Commits whose inputs contain the text, such as the name of a table."""
         return self._inputs(
             select(painted_inputs).where(painted_inputs.c.inputs.contains(text, autoescape=True))
         )
 
-    def _inputs(self, wanted: Select[Any]) -> tuple[PaintedInput, ...]:
+    def _inputs(self, wanted: Select[Any]) -> tuple[InputRow, ...]:
         with self._state.read() as connection:
-            return tuple(PaintedInput(*row) for row in connection.execute(wanted))
+            return tuple(InputRow(*row) for row in connection.execute(wanted))
 
 
-def paint(connection: Connection, table: str, portrait: Mapping[str, Any]) -> None:
+def write_details(connection: Connection, table: str, portrait: Mapping[str, Any]) -> None:
     """Replace the narrow rows of this table."""
     wipe(connection, [table])
     for kind, rows in (

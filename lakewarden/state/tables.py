@@ -21,7 +21,7 @@ _OF_A_POLICY = ("lakewarden.", "snapshot.", "partition.", "history.expire.max-re
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenTable:
     uuid: str
     properties: Mapping[str, str]
     seen_at: datetime
@@ -57,22 +57,22 @@ class SeenTables:
                 row = {"table_name": str(view.ref), "uuid": view.uuid, "properties": ours, "seen_at": now}
                 upsert(connection, seen_tables, row, ["table_name"])
 
-    def get(self, table: TableRef) -> Seen | None:
+    def get(self, table: TableRef) -> SeenTable | None:
         wanted = select(seen_tables).where(seen_tables.c.table_name == str(table))
         with self._state.read() as connection:
             row = connection.execute(wanted).one_or_none()
-        return Seen(row.uuid, row.properties, row.seen_at) if row else None
+        return SeenTable(row.uuid, row.properties, row.seen_at) if row else None
 
     def names(self) -> tuple[str, ...]:
         """The name of every table that was ever read."""
         with self._state.read() as connection:
             return tuple(connection.execute(select(seen_tables.c.table_name)).scalars())
 
-    def all(self) -> dict[str, Seen]:
+    def all(self) -> dict[str, SeenTable]:
         """Every table that was ever read, by name."""
         with self._state.read() as connection:
             rows = connection.execute(select(seen_tables).order_by(seen_tables.c.table_name)).all()
-        return {row.table_name: Seen(row.uuid, row.properties, row.seen_at) for row in rows}
+        return {row.table_name: SeenTable(row.uuid, row.properties, row.seen_at) for row in rows}
 
     def home(self, uuid: str) -> str | None:
         """The location of the table when it was first read."""

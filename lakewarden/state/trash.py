@@ -1,6 +1,6 @@
-"""Trashed files: marked in a deletion batch (called verdict in code), restored, or deleted with a receipt.
+"""Trashed files: marked in a deletion batch (called batch in code), restored, or deleted with a receipt.
 
-    verdict   pending ──> active            the grace period starts here
+    batch   pending ──> active            the grace period starts here
                     └───> void              the change that would make its files unneeded did not happen
 
     file      trashed ──> erasing ──> erased | missing     the receipt; never removed, never changed
@@ -37,26 +37,26 @@ from lakewarden.state.database import State
 from lakewarden.state.generation import protecting
 from lakewarden.state.rows import upsert
 from lakewarden.state.runs import fence
-from lakewarden.state.schema import trashed, verdicts
+from lakewarden.state.schema import trash_batches, trashed
 from lakewarden.state.trash_batches import (
     CLAIMED,
     LIVE,
     RECEIPTS,
+    BatchFiles,
+    BatchState,
     FileState,
-    Restored,
-    Standing,
+    RestoreResult,
     Tally,
+    TrashBatch,
     TrashedFile,
-    Verdict,
-    VerdictState,
 )
 from lakewarden.state.trash_rows import (
     PAGE,
     among,
     as_arrow,
+    as_batch,
     as_file,
     as_tally,
-    as_verdict,
     in_states,
     insert_trashed,
     leave_to_others,
@@ -77,7 +77,7 @@ class TrashedFiles:
 
     def trash(
         self,
-        verdict_id: str,
+        batch_id: str,
         table: str,
         table_uuid: str,
         cause: str,
@@ -92,28 +92,28 @@ class TrashedFiles:
         A second call replaces a pending or void batch. An active batch is never replaced: Refused.
         """
         row = {
-            "id": verdict_id,
+            "id": batch_id,
             "table_name": str(table),
             "table_uuid": table_uuid,
             "cause": str(cause),
             "reason": reason,
-            "state": VerdictState.PENDING.value,
+            "state": BatchState.PENDING.value,
             "made_at": now,
             "detail": dict(detail),
         }
         with self._state.write() as connection:
-            _clear(connection, verdict_id)
-            upsert(connection, verdicts, row, ["id"])
+            _clear(connection, batch_id)
+            upsert(connection, trash_batches, row, ["id"])
         # In parts: a million files in one transaction blocked other SQLite writers for seven seconds, and a leader that cannot
         # renew its lease for that long loses it. A batch with a missing part never becomes active.
         for start in range(0, files.num_rows, PAGE):
             with self._state.write() as connection:
-                _still_pending(connection, verdict_id)
-                insert_trashed(connection, verdict_id, files.slice(start, PAGE))
+                _still_pending(connection, batch_id)
+                insert_trashed(connection, batch_id, files.slice(start, PAGE))
         with self._state.read() as connection:
-            return _tally(connection, verdict_id, (FileState.TRASHED,))
+            return _tally(connection, batch_id, (FileState.TRASHED,))
 
-    def enforce(self, verdict_id: str, now: datetime) -> Verdict:
+    def enforce(self, batch_id: str, now: datetime) -> TrashBatch:
         """Make the batch active; if it is active already, its time is not changed. Refused if it is void or
         unknown.
 
@@ -122,64 +122,70 @@ class TrashedFiles:
         is deleting right now stay with the earlier batch.
         """
         with self._state.write() as connection:
-            verdict = _verdict_for_update(connection, verdict_id)
-            if verdict.state is VerdictState.ACTIVE:
-                return verdict
-            if verdict.state is VerdictState.VOID:
-                raise Refused(action="activate", target=f"deletion batch {verdict_id}", reason="it is void")
-            leave_to_others(connection, verdict)
-            active = {"state": VerdictState.ACTIVE.value, "trashed_at": now}
-            connection.execute(update(verdicts).where(verdicts.c.id == verdict_id).values(active))
-            return replace(verdict, state=VerdictState.ACTIVE, trashed_at=now)
+            batch = _batch_for_update(connection, batch_id)
+            if batch.state is BatchState.ACTIVE:
+                return batch
+            if batch.state is BatchState.VOID:
+                raise Refused(action="activate", target=f"deletion batch {batch_id}", reason="it is void")
+            leave_to_others(connection, batch)
+            active = {"state": BatchState.ACTIVE.value, "trashed_at": now}
+            connection.execute(update(trash_batches).where(trash_batches.c.id == batch_id).values(active))
+            return replace(batch, state=BatchState.ACTIVE, trashed_at=now)
 
-    def void(self, verdict_id: str) -> None:
+    def void(self, batch_id: str) -> None:
         """Void a pending batch: its files were never trashed. Refused if the batch is active."""
         with self._state.write() as connection:
-            verdict = _verdict_for_update(connection, verdict_id)
-            if verdict.state is VerdictState.ACTIVE:
+            batch = _batch_for_update(connection, batch_id)
+            if batch.state is BatchState.ACTIVE:
                 raise Refused(
                     action="void",
-                    target=f"deletion batch {verdict_id}",
+                    target=f"deletion batch {batch_id}",
                     reason="it is active",
-                    hint=f"restore its files: `lakewarden restore {verdict.table} --run {verdict_id}`",
+                    hint=f"restore its files: `lakewarden restore {batch.table} --run {batch_id}`",
                 )
             connection.execute(
-                delete(trashed).where(trashed.c.verdict_id == verdict_id, in_states(FileState.TRASHED))
+                delete(trashed).where(trashed.c.batch_id == batch_id, in_states(FileState.TRASHED))
             )
-            void = update(verdicts).where(verdicts.c.id == verdict_id)
-            connection.execute(void.values(state=VerdictState.VOID.value))
+            void = update(trash_batches).where(trash_batches.c.id == batch_id)
+            connection.execute(void.values(state=BatchState.VOID.value))
 
-    def verdict(self, verdict_id: str) -> Verdict | None:
+    def batch(self, batch_id: str) -> TrashBatch | None:
         with self._state.read() as connection:
-            row = connection.execute(select(verdicts).where(verdicts.c.id == verdict_id)).one_or_none()
-        return None if row is None else as_verdict(row)
+            row = connection.execute(
+                select(trash_batches).where(trash_batches.c.id == batch_id)
+            ).one_or_none()
+        return None if row is None else as_batch(row)
 
-    def pending(self, table: str) -> tuple[Verdict, ...]:
+    def pending(self, table: str) -> tuple[TrashBatch, ...]:
         """Pending batches of the table, oldest first: their runs have not yet made them active or void."""
-        wanted = select(verdicts).where(
-            verdicts.c.table_name == str(table), verdicts.c.state == VerdictState.PENDING.value
+        wanted = select(trash_batches).where(
+            trash_batches.c.table_name == str(table), trash_batches.c.state == BatchState.PENDING.value
         )
         with self._state.read() as connection:
-            rows = connection.execute(wanted.order_by(verdicts.c.made_at, verdicts.c.id)).all()
-        return tuple(as_verdict(row) for row in rows)
+            rows = connection.execute(wanted.order_by(trash_batches.c.made_at, trash_batches.c.id)).all()
+        return tuple(as_batch(row) for row in rows)
 
-    def standings(self, table: str, table_uuid: str | None = None) -> tuple[Standing, ...]:
+    def batches(self, table: str, table_uuid: str | None = None) -> tuple[BatchFiles, ...]:
         """Every deletion batch of the table with its totals. With `table_uuid` the batches are found even
         after a rename."""
-        wanted = select(verdicts).where(_of(table, table_uuid)).order_by(verdicts.c.made_at, verdicts.c.id)
+        wanted = (
+            select(trash_batches)
+            .where(_of(table, table_uuid))
+            .order_by(trash_batches.c.made_at, trash_batches.c.id)
+        )
         totals = (
-            select(trashed.c.verdict_id, trashed.c.state, *_COUNTED)
+            select(trashed.c.batch_id, trashed.c.state, *_COUNTED)
             # Not a join: SQLite would start with the files of all tables, including all receipts.
-            .where(trashed.c.verdict_id.in_(select(verdicts.c.id).where(_of(table, table_uuid))))
-            .group_by(trashed.c.verdict_id, trashed.c.state)
+            .where(trashed.c.batch_id.in_(select(trash_batches.c.id).where(_of(table, table_uuid))))
+            .group_by(trashed.c.batch_id, trashed.c.state)
         )
         with self._state.read() as connection:
-            found = [as_verdict(row) for row in connection.execute(wanted)]
+            found = [as_batch(row) for row in connection.execute(wanted)]
             counted = connection.execute(totals).all()
         tallies: dict[str, dict[FileState, Tally]] = {}
         for row in counted:
-            tallies.setdefault(row.verdict_id, {})[FileState(row.state)] = as_tally(row)
-        return tuple(Standing(each, tallies.get(each.id, {})) for each in found)
+            tallies.setdefault(row.batch_id, {})[FileState(row.state)] = as_tally(row)
+        return tuple(BatchFiles(each, tallies.get(each.id, {})) for each in found)
 
     # ------------------------------------------------------------ purging
 
@@ -191,25 +197,25 @@ class TrashedFiles:
 
         By batch, oldest first, in pages. A cause that is missing in `graces` has no due files.
         """
-        wanted = select(verdicts).where(
-            verdicts.c.table_uuid == table_uuid, verdicts.c.state == VerdictState.ACTIVE.value
+        wanted = select(trash_batches).where(
+            trash_batches.c.table_uuid == table_uuid, trash_batches.c.state == BatchState.ACTIVE.value
         )
         with self._state.read() as connection:
             active = [
-                as_verdict(row)
-                for row in connection.execute(wanted.order_by(verdicts.c.trashed_at, verdicts.c.id))
+                as_batch(row)
+                for row in connection.execute(wanted.order_by(trash_batches.c.trashed_at, trash_batches.c.id))
             ]
-        for verdict in active:
-            grace = graces.get(verdict.cause)
-            since = verdict.waits_since
+        for batch in active:
+            grace = graces.get(batch.cause)
+            since = batch.waits_since
             if grace is not None and since is not None and since + grace <= now:
-                yield from self._trashed_of(verdict, page)
+                yield from self._trashed_of(batch, page)
 
-    def _trashed_of(self, verdict: Verdict, page: int) -> Iterator[pa.Table]:
+    def _trashed_of(self, batch: TrashBatch, page: int) -> Iterator[pa.Table]:
         columns = (trashed.c.id, trashed.c.path, trashed.c.size, trashed.c.stamp)
-        wanted = select(*columns).where(trashed.c.verdict_id == verdict.id, in_states(FileState.TRASHED))
+        wanted = select(*columns).where(trashed.c.batch_id == batch.id, in_states(FileState.TRASHED))
         for rows in pages(self._state.read, wanted, page):
-            yield as_arrow(rows, verdict)
+            yield as_arrow(rows, batch)
 
     def begin_erasing(self, ids: Sequence[int], run_id: str, owner: Owner, now: datetime) -> list[int]:
         """Mark files as being deleted by this run and return their ids. Files that were restored in the
@@ -217,14 +223,12 @@ class TrashedFiles:
 
         RunTaken, in the same transaction, if the run ended or another process owns it.
         """
-        in_force = select(verdicts.c.id).where(verdicts.c.state == VerdictState.ACTIVE.value)
+        in_force = select(trash_batches.c.id).where(trash_batches.c.state == BatchState.ACTIVE.value)
         with self._state.write() as connection:
             fence(connection, run_id, owner, now)
             change = (
                 update(trashed)
-                .where(
-                    among(connection, ids), in_states(FileState.TRASHED), trashed.c.verdict_id.in_(in_force)
-                )
+                .where(among(connection, ids), in_states(FileState.TRASHED), trashed.c.batch_id.in_(in_force))
                 .values(state=FileState.ERASING.value, purge_run_id=run_id)
             )
             if connection.execute(change).rowcount == len(ids):
@@ -286,9 +290,9 @@ class TrashedFiles:
 
     def erasing(self, table_uuid: str) -> dict[str, dict[int, str]]:
         """Files that a run is deleting, or was deleting when its process stopped: by run, id and path."""
-        mine = select(verdicts.c.id).where(verdicts.c.table_uuid == table_uuid)
+        mine = select(trash_batches.c.id).where(trash_batches.c.table_uuid == table_uuid)
         columns = (trashed.c.id, trashed.c.path, trashed.c.purge_run_id)
-        wanted = select(*columns).where(trashed.c.verdict_id.in_(mine), in_states(FileState.ERASING))
+        wanted = select(*columns).where(trashed.c.batch_id.in_(mine), in_states(FileState.ERASING))
         found: dict[str, dict[int, str]] = {}
         with self._state.read() as connection:
             for row in connection.execute(wanted.order_by(trashed.c.id)):
@@ -316,17 +320,17 @@ class TrashedFiles:
         table: str,
         *,
         path: str | None = None,
-        verdict_id: str | None = None,
+        batch_id: str | None = None,
         table_uuid: str | None = None,
         operator: str = "",
         now: datetime,
-    ) -> Restored:
+    ) -> RestoreResult:
         """Restore the file at `path`, the files of a batch, or all files of the table, pending ones too.
 
         Files that a run is deleting right now, and deleted files, cannot be restored; they are counted.
         """
         with protecting(self._state) as connection:
-            chosen = _chosen(connection, table, table_uuid, path, verdict_id)
+            chosen = _chosen(connection, table, table_uuid, path, batch_id)
             totals = dict.fromkeys(FileState, Tally())
             for row in connection.execute(
                 select(trashed.c.state, *_COUNTED).where(chosen).group_by(trashed.c.state)
@@ -337,7 +341,7 @@ class TrashedFiles:
                 update(trashed).where(chosen, in_states(FileState.TRASHED)).values(back)
             ).rowcount
         gone = sum((totals[each].files for each in RECEIPTS), 0)
-        return Restored(
+        return RestoreResult(
             files=done,
             bytes=totals[FileState.TRASHED].bytes,
             already=totals[FileState.RESTORED].files,
@@ -347,35 +351,35 @@ class TrashedFiles:
 
     def restored_paths(self, table_uuid: str) -> Iterator[pa.Array]:
         """Paths of restored files as they were marked, in pages. A sweep skips them."""
-        return self._paths(table_uuid, (FileState.RESTORED,), tuple(VerdictState))
+        return self._paths(table_uuid, (FileState.RESTORED,), tuple(BatchState))
 
     def trashed_paths(self, table_uuid: str) -> Iterator[pa.Array]:
         """Paths that are in a batch already, as they were marked, in pages. A sweep does not mark them again."""
-        return self._paths(table_uuid, LIVE, (VerdictState.PENDING, VerdictState.ACTIVE))
+        return self._paths(table_uuid, LIVE, (BatchState.PENDING, BatchState.ACTIVE))
 
     def claimed(self, table_uuid: str) -> list[tuple[str, str]]:
         """Metadata files that an operator adopted with the table's folder, each with the table uuid in it;
         without restored ones."""
         wanted = (
-            select(trashed.c.path, verdicts.c.detail)
-            .join(verdicts)
-            .where(verdicts.c.table_uuid == table_uuid, verdicts.c.cause == CLAIMED, in_states(*LIVE))
-            .where(verdicts.c.state == VerdictState.ACTIVE.value)
+            select(trashed.c.path, trash_batches.c.detail)
+            .join(trash_batches)
+            .where(
+                trash_batches.c.table_uuid == table_uuid, trash_batches.c.cause == CLAIMED, in_states(*LIVE)
+            )
+            .where(trash_batches.c.state == BatchState.ACTIVE.value)
         )
         with self._state.read() as connection:
             return [(row.path, row.detail["uuids"].get(row.path, "")) for row in connection.execute(wanted)]
 
     def _paths(
-        self, table_uuid: str, states: Sequence[FileState], of: Sequence[VerdictState]
+        self, table_uuid: str, states: Sequence[FileState], of: Sequence[BatchState]
     ) -> Iterator[pa.Array]:
         import pyarrow as pa
 
-        mine = select(verdicts.c.id).where(
-            verdicts.c.table_uuid == table_uuid, verdicts.c.state.in_([each.value for each in of])
+        mine = select(trash_batches.c.id).where(
+            trash_batches.c.table_uuid == table_uuid, trash_batches.c.state.in_([each.value for each in of])
         )
-        wanted = select(trashed.c.id, trashed.c.path).where(
-            trashed.c.verdict_id.in_(mine), in_states(*states)
-        )
+        wanted = select(trashed.c.id, trashed.c.path).where(trashed.c.batch_id.in_(mine), in_states(*states))
         for rows in pages(self._state.read, wanted, PAGE):
             yield pa.array([row.path for row in rows], pa.string())
 
@@ -413,36 +417,34 @@ _COUNTED = (func.count().label("files"), func.coalesce(func.sum(trashed.c.size),
 
 
 def _of(table: str, table_uuid: str | None) -> ColumnElement[bool]:
-    named = verdicts.c.table_name == str(table)
-    return named if table_uuid is None else or_(named, verdicts.c.table_uuid == table_uuid)
+    named = trash_batches.c.table_name == str(table)
+    return named if table_uuid is None else or_(named, trash_batches.c.table_uuid == table_uuid)
 
 
-def _clear(connection: Connection, verdict_id: str) -> None:
+def _clear(connection: Connection, batch_id: str) -> None:
     """Delete what an earlier attempt of the run stored for this batch, except files that were restored since."""
-    state = connection.execute(select(verdicts.c.state).where(verdicts.c.id == verdict_id)).scalar()
-    if state == VerdictState.ACTIVE.value:
+    state = connection.execute(select(trash_batches.c.state).where(trash_batches.c.id == batch_id)).scalar()
+    if state == BatchState.ACTIVE.value:
         raise Refused(
-            action="change the files of", target=f"deletion batch {verdict_id}", reason="it is active"
+            action="change the files of", target=f"deletion batch {batch_id}", reason="it is active"
         )
-    connection.execute(
-        delete(trashed).where(trashed.c.verdict_id == verdict_id, in_states(FileState.TRASHED))
-    )
+    connection.execute(delete(trashed).where(trashed.c.batch_id == batch_id, in_states(FileState.TRASHED)))
 
 
-def _verdict_for_update(connection: Connection, verdict_id: str) -> Verdict:
-    wanted = select(verdicts).where(verdicts.c.id == verdict_id).with_for_update()
+def _batch_for_update(connection: Connection, batch_id: str) -> TrashBatch:
+    wanted = select(trash_batches).where(trash_batches.c.id == batch_id).with_for_update()
     row = connection.execute(wanted).one_or_none()
     if row is None:
         raise Refused(
-            action="change", target=f"deletion batch {verdict_id}", reason="there is no such deletion batch"
+            action="change", target=f"deletion batch {batch_id}", reason="there is no such deletion batch"
         )
-    return as_verdict(row)
+    return as_batch(row)
 
 
-def _still_pending(connection: Connection, verdict_id: str) -> None:
+def _still_pending(connection: Connection, batch_id: str) -> None:
     """Refused if the batch is not pending any more: a process that took the run over may have ended it."""
-    if (state := _verdict_for_update(connection, verdict_id).state) is not VerdictState.PENDING:
-        raise Refused(action="add files to", target=f"deletion batch {verdict_id}", reason=f"it is {state}")
+    if (state := _batch_for_update(connection, batch_id).state) is not BatchState.PENDING:
+        raise Refused(action="add files to", target=f"deletion batch {batch_id}", reason=f"it is {state}")
 
 
 def _end(
@@ -455,12 +457,14 @@ def _end(
 
 
 def _chosen(
-    connection: Connection, table: str, table_uuid: str | None, path: str | None, verdict_id: str | None
+    connection: Connection, table: str, table_uuid: str | None, path: str | None, batch_id: str | None
 ) -> ColumnElement[bool]:
-    mine = select(verdicts.c.id).where(_of(table, table_uuid), verdicts.c.state != VerdictState.VOID.value)
-    if verdict_id is not None:
-        mine = mine.where(verdicts.c.id == verdict_id)
-    chosen = trashed.c.verdict_id.in_(mine)
+    mine = select(trash_batches.c.id).where(
+        _of(table, table_uuid), trash_batches.c.state != BatchState.VOID.value
+    )
+    if batch_id is not None:
+        mine = mine.where(trash_batches.c.id == batch_id)
+    chosen = trashed.c.batch_id.in_(mine)
     if path is None:
         return chosen
     from lakewarden.model.location import Location, name_of
@@ -472,21 +476,21 @@ def _chosen(
     return among(connection, [row.id for row in alike if Location.of(row.path).may_be(place)])
 
 
-def _tally(connection: Connection, verdict_id: str, states: Sequence[FileState]) -> Tally:
-    wanted = select(*_COUNTED).where(trashed.c.verdict_id == verdict_id, in_states(*states))
+def _tally(connection: Connection, batch_id: str, states: Sequence[FileState]) -> Tally:
+    wanted = select(*_COUNTED).where(trashed.c.batch_id == batch_id, in_states(*states))
     return as_tally(connection.execute(wanted).one())
 
 
 def _files(table: str, table_uuid: str | None, states: Sequence[FileState]) -> Select[Any]:
     """Select through the table's batches first; otherwise the files of every table would be read."""
     file_columns = [column.label(f"file_{column.name}") for column in trashed.columns]
-    of_table = select(verdicts.c.id).where(
-        _of(table, table_uuid), verdicts.c.state != VerdictState.VOID.value
+    of_table = select(trash_batches.c.id).where(
+        _of(table, table_uuid), trash_batches.c.state != BatchState.VOID.value
     )
     return (
-        select(*file_columns, verdicts)
-        .join(verdicts)
-        .where(trashed.c.verdict_id.in_(of_table), in_states(*states))
+        select(*file_columns, trash_batches)
+        .join(trash_batches)
+        .where(trashed.c.batch_id.in_(of_table), in_states(*states))
     )
 
 
@@ -497,12 +501,12 @@ def take_back(state: State, table_uuid: str, paths: Sequence[str], note: str, no
     A row leaves `trash` by one conditional UPDATE, here and when deleting: one of the two gets the file, the
     other sees that.
     """
-    mine = select(verdicts.c.id).where(verdicts.c.table_uuid == table_uuid)
+    mine = select(trash_batches.c.id).where(trash_batches.c.table_uuid == table_uuid)
     kept = {"state": FileState.KEPT.value, "note": note, "ended_at": now}
     going: list[str] = []
     with protecting(state) as connection:
         for start in range(0, len(paths), _AT_ONCE):
-            these = (trashed.c.verdict_id.in_(mine), trashed.c.path.in_(paths[start : start + _AT_ONCE]))
+            these = (trashed.c.batch_id.in_(mine), trashed.c.path.in_(paths[start : start + _AT_ONCE]))
             connection.execute(
                 update(trashed).where(*these, trashed.c.state == FileState.TRASHED.value).values(kept)
             )

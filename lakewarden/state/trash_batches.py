@@ -1,4 +1,4 @@
-"""Records about trashed files: deletion batches (class Verdict) with their reason, and files with their
+"""Records about trashed files: deletion batches (class TrashBatch) with their reason, and files with their
 state."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CLAIMED = "claimed"
 FAILED_LOAD = "failed-load"
 
 
-class VerdictState(StrEnum):
+class BatchState(StrEnum):
     """A `pending` batch has no effect yet: it is not certain that its files are unneeded."""
 
     PENDING = "pending"
@@ -41,7 +41,7 @@ RECEIPTS = (FileState.ERASED, FileState.MISSING)
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class TrashBatch:
     """A deletion batch: why files of one table are to be deleted. Active since `trashed_at`. The grace period
     starts there, or at `grace_from` if it started again after the database was restored from a backup."""
 
@@ -50,7 +50,7 @@ class Verdict:
     table_uuid: str
     cause: str
     reason: str
-    state: VerdictState
+    state: BatchState
     made_at: datetime
     trashed_at: datetime | None
     detail: Mapping[str, Any] = field(default_factory=dict)
@@ -74,10 +74,10 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class BatchFiles:
     """A deletion batch, and the number of its files in each state."""
 
-    verdict: Verdict
+    batch: TrashBatch
     tallies: Mapping[FileState, Tally]
 
     def tally(self, *states: FileState) -> Tally:
@@ -97,14 +97,14 @@ class TrashedFile:
     kind: str
     size: int | None
     state: FileState
-    verdict: Verdict
+    batch: TrashBatch
     run_id: str | None
     ended_at: datetime | None
     note: str
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class RestoreResult:
     """Counts of a restore: restored now, restored before, being deleted right now, and already deleted."""
 
     files: int
@@ -119,5 +119,5 @@ class TrashedList:
     """A table's deletion batches, each with the time its files may be deleted (None: not active yet), and
     some of their files."""
 
-    verdicts: tuple[tuple[Standing, datetime | None], ...]
+    batches: tuple[tuple[BatchFiles, datetime | None], ...]
     files: tuple[TrashedFile, ...]

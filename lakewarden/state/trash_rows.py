@@ -26,15 +26,15 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from lakewarden.state.database import State
-from lakewarden.state.schema import trashed, verdicts
-from lakewarden.state.trash_batches import RECEIPTS, FileState, Tally, TrashedFile, Verdict, VerdictState
+from lakewarden.state.schema import trash_batches, trashed
+from lakewarden.state.trash_batches import RECEIPTS, BatchState, FileState, Tally, TrashBatch, TrashedFile
 
 if TYPE_CHECKING:  # commands that only list need no Arrow
     import pyarrow as pa
 
 PAGE = 50_000
 _CHUNK = 20_000
-_COLUMNS = "verdict_id, path, kind, size, stamp, state, note"
+_COLUMNS = "batch_id, path, kind, size, stamp, state, note"
 _GOING = "a run is deleting it for an earlier deletion batch"
 _GONE = "it is already deleted, with a receipt in another deletion batch"
 
@@ -43,10 +43,10 @@ def in_states(*states: FileState) -> ColumnElement[bool]:
     return or_(*(trashed.c.state == each.value for each in states))
 
 
-def insert_trashed(connection: Connection, verdict_id: str, files: pa.Table) -> None:
+def insert_trashed(connection: Connection, batch_id: str, files: pa.Table) -> None:
     """Insert a row per file. An existing row, of a file that was restored while the batch was pending, is not
     changed."""
-    rows = _rows(verdict_id, _once(files))
+    rows = _rows(batch_id, _once(files))
     if connection.dialect.name == "postgresql":
         _copy(connection, rows)
         return
@@ -58,29 +58,29 @@ def insert_trashed(connection: Connection, verdict_id: str, files: pa.Table) -> 
 def _copy(connection: Connection, rows: Iterable[Sequence[tuple[Any, ...]]]) -> None:
     """Insert through a temporary table: COPY is many times faster than INSERT, but cannot skip existing rows."""
     connection.exec_driver_sql(
-        "CREATE TEMPORARY TABLE trashing (verdict_id text, path text, kind text, size bigint, stamp text) ON COMMIT DROP"
+        "CREATE TEMPORARY TABLE trashing (batch_id text, path text, kind text, size bigint, stamp text) ON COMMIT DROP"
     )
     driver: Any = connection.connection.driver_connection
     with (
         driver.cursor() as cursor,
-        cursor.copy("COPY trashing (verdict_id, path, kind, size, stamp) FROM STDIN") as copy,
+        cursor.copy("COPY trashing (batch_id, path, kind, size, stamp) FROM STDIN") as copy,
     ):
         for chunk in rows:
             for row in chunk:
                 copy.write_row(row)
     connection.exec_driver_sql(
-        f"INSERT INTO trash ({_COLUMNS}) SELECT verdict_id, path, kind, size, stamp, 'trashed', '' "
+        f"INSERT INTO trash ({_COLUMNS}) SELECT batch_id, path, kind, size, stamp, 'trashed', '' "
         "FROM trashing ON CONFLICT DO NOTHING"
     )
     connection.exec_driver_sql("DROP TABLE trashing")
 
 
-def _rows(verdict_id: str, files: pa.Table) -> Iterator[list[tuple[Any, ...]]]:
+def _rows(batch_id: str, files: pa.Table) -> Iterator[list[tuple[Any, ...]]]:
     for batch in files.select(["path", "kind", "size", "stamp"]).to_batches(max_chunksize=_CHUNK):
         if not batch.num_rows:
             continue  # the driver takes an empty list for a statement without values
         columns = [column.to_pylist() for column in batch.columns]
-        yield [(verdict_id, *row) for row in zip(*columns, strict=True)]
+        yield [(batch_id, *row) for row in zip(*columns, strict=True)]
 
 
 def _once(files: pa.Table) -> pa.Table:
@@ -137,21 +137,21 @@ def as_file(row: Row[Any]) -> TrashedFile:
         kind=row.file_kind,
         size=row.file_size,
         state=FileState(row.file_state),
-        verdict=as_verdict(row),
+        batch=as_batch(row),
         run_id=row.file_purge_run_id,
         ended_at=row.file_ended_at,
         note=row.file_note,
     )
 
 
-def as_verdict(row: Row[Any]) -> Verdict:
-    return Verdict(
+def as_batch(row: Row[Any]) -> TrashBatch:
+    return TrashBatch(
         row.id,
         row.table_name,
         row.table_uuid,
         row.cause,
         row.reason,
-        VerdictState(row.state),
+        BatchState(row.state),
         row.made_at,
         row.trashed_at,
         row.detail,
@@ -159,7 +159,7 @@ def as_verdict(row: Row[Any]) -> Verdict:
     )
 
 
-def as_arrow(rows: Sequence[Row[Any]], verdict: Verdict) -> pa.Table:
+def as_arrow(rows: Sequence[Row[Any]], batch: TrashBatch) -> pa.Table:
     import pyarrow as pa
 
     ids, paths, sizes, stamps = zip(*rows, strict=True)
@@ -169,60 +169,60 @@ def as_arrow(rows: Sequence[Row[Any]], verdict: Verdict) -> pa.Table:
             "path": pa.array(paths, pa.string()),
             "size": pa.array(sizes, pa.int64()),
             "stamp": pa.array(stamps, pa.string()),
-            "verdict": pa.array([verdict.id] * len(rows), pa.string()),
-            "trashed_at": pa.array([verdict.trashed_at] * len(rows), pa.timestamp("us", "UTC")),
+            "batch_id": pa.array([batch.id] * len(rows), pa.string()),
+            "trashed_at": pa.array([batch.trashed_at] * len(rows), pa.timestamp("us", "UTC")),
         }
     )
 
 
-def leave_to_others(connection: Connection, verdict: Verdict) -> None:
+def leave_to_others(connection: Connection, batch: TrashBatch) -> None:
     """Before the batch becomes active: it takes over files that earlier batches still have. Files that those
     are deleting, have deleted, or that were restored, stay with them."""
-    _one_at_a_time(connection, verdict.table_uuid)
-    _take_from_earlier(connection, verdict)
-    _leave_restored(connection, verdict)
+    _one_at_a_time(connection, batch.table_uuid)
+    _take_from_earlier(connection, batch)
+    _leave_restored(connection, batch)
 
 
 def _one_at_a_time(connection: Connection, table_uuid: str) -> None:
     """Two batches that become active at the same time must see each other. SQLite has only one writer anyway."""
     if connection.dialect.name == "postgresql":
-        lock = text("SELECT pg_advisory_xact_lock(hashtext('lakewarden verdict ' || :uuid))")
+        lock = text("SELECT pg_advisory_xact_lock(hashtext('lakewarden batch ' || :uuid))")
         connection.execute(lock, {"uuid": table_uuid})
 
 
-def _take_from_earlier(connection: Connection, verdict: Verdict) -> None:
-    others = select(verdicts.c.id).where(
-        verdicts.c.table_uuid == verdict.table_uuid, verdicts.c.state == VerdictState.ACTIVE.value
+def _take_from_earlier(connection: Connection, batch: TrashBatch) -> None:
+    others = select(trash_batches.c.id).where(
+        trash_batches.c.table_uuid == batch.table_uuid, trash_batches.c.state == BatchState.ACTIVE.value
     )
     columns = select(trashed.c.id, trashed.c.path)
-    of_others = trashed.c.verdict_id.in_(others)
+    of_others = trashed.c.batch_id.in_(others)
     waiting = connection.execute(columns.where(of_others, in_states(FileState.TRASHED))).all()
     going = connection.execute(columns.where(of_others, in_states(FileState.ERASING))).all()
     # A batch may become active long after it was stored, when another batch has already deleted the same files.
-    since = (in_states(*RECEIPTS), trashed.c.ended_at > verdict.made_at)
+    since = (in_states(*RECEIPTS), trashed.c.ended_at > batch.made_at)
     gone = connection.execute(columns.where(of_others, *since)).all()
     if not waiting and not going and not gone:
         return
-    own = columns.where(trashed.c.verdict_id == verdict.id, in_states(FileState.TRASHED))
+    own = columns.where(trashed.c.batch_id == batch.id, in_states(FileState.TRASHED))
     mine = connection.execute(own).all()
     _keep(
         connection,
         _shared(waiting, mine),
-        f"deletion batch {verdict.id} has it now: it was needed until then",
+        f"deletion batch {batch.id} has it now: it was needed until then",
     )
     _keep(connection, _shared(mine, going), _GOING)
     _keep(connection, _shared(mine, gone), _GONE)
 
 
-def _leave_restored(connection: Connection, verdict: Verdict) -> None:
+def _leave_restored(connection: Connection, batch: TrashBatch) -> None:
     """Restored files stay restored, whichever batch contains them next."""
     columns = select(trashed.c.id, trashed.c.path)
-    others = select(verdicts.c.id).where(verdicts.c.table_uuid == verdict.table_uuid)
+    others = select(trash_batches.c.id).where(trash_batches.c.table_uuid == batch.table_uuid)
     restored = connection.execute(
-        columns.where(trashed.c.verdict_id.in_(others), in_states(FileState.RESTORED))
+        columns.where(trashed.c.batch_id.in_(others), in_states(FileState.RESTORED))
     ).all()
     if restored:
-        own = columns.where(trashed.c.verdict_id == verdict.id, in_states(FileState.TRASHED))
+        own = columns.where(trashed.c.batch_id == batch.id, in_states(FileState.TRASHED))
         _keep(connection, _shared(connection.execute(own).all(), restored), "someone restored it")
 
 
@@ -255,11 +255,11 @@ def files_numbered(
 
     from lakewarden.model.location import hashes
 
-    mine = select(verdicts.c.id).where(
-        verdicts.c.table_uuid == table_uuid, verdicts.c.state == VerdictState.ACTIVE.value
+    mine = select(trash_batches.c.id).where(
+        trash_batches.c.table_uuid == table_uuid, trash_batches.c.state == BatchState.ACTIVE.value
     )
     wanted = select(trashed.c.id, trashed.c.path).where(
-        trashed.c.verdict_id.in_(mine), trashed.c.state.in_([each.value for each in states])
+        trashed.c.batch_id.in_(mine), trashed.c.state.in_([each.value for each in states])
     )
     for rows in pages(state.read, wanted, PAGE):
         keys = hashes(pa.array([row.path for row in rows], pa.string()))
@@ -281,7 +281,10 @@ def _files_of(state: State, ids: Sequence[int]) -> Iterator[tuple[int, TrashedFi
     columns = [column.label(f"file_{column.name}") for column in trashed.columns]
     with state.read() as connection:
         wanted = (
-            select(*columns, verdicts).join(verdicts).where(among(connection, ids)).order_by(trashed.c.id)
+            select(*columns, trash_batches)
+            .join(trash_batches)
+            .where(among(connection, ids))
+            .order_by(trashed.c.id)
         )
         found: Sequence[Any] = connection.execute(wanted).all()
     yield from ((row.file_id, as_file(row)) for row in found)

@@ -32,7 +32,7 @@ Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredObject:
     """The current state of an object. `restoring`: the archive is retrieving it; `until`: an archived object is
     readable until then.
 
@@ -53,7 +53,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class MoveResult:
     """The result of a move. `written` is false if the object already had the class. With `trouble`, it is
     unchanged as far as known.
     """
@@ -64,17 +64,17 @@ class Moved:
     trouble: str = ""
 
 
-class Archive:
+class ObjectArchive:
     """Many objects of one store at once."""
 
     def __init__(self, io: Mapping[str, str]) -> None:
         self._client = connect(io)
 
-    def look(self, paths: Sequence[str]) -> list[Stored | None]:
+    def look(self, paths: Sequence[str]) -> list[StoredObject | None]:
         """The current state of each object, in order; None if it does not exist. Unreachable if the store does not answer."""
         return _side_by_side(self._head, paths)
 
-    def move(self, objects: Sequence[tuple[str, int]], storage_class: str) -> list[Moved]:
+    def move(self, objects: Sequence[tuple[str, int]], storage_class: str) -> list[MoveResult]:
         """Copy each path, with the size it must have, onto itself in the new class. Failures are returned, not raised."""
         return _side_by_side(lambda each: self._moved(each[0], each[1], storage_class), objects)
 
@@ -82,7 +82,7 @@ class Archive:
         """Request that each object is readable for `days` days; False for an object that is already being recalled."""
         return _side_by_side(lambda path: self._asked(path, days, speed), paths)
 
-    def _head(self, path: str) -> Stored | None:
+    def _head(self, path: str) -> StoredObject | None:
         _, bucket, key = split_url(path)
         try:
             head = self._client.head_object(Bucket=bucket, Key=key)
@@ -94,21 +94,21 @@ class Archive:
             raise unreachable(bucket, error) from error
         return _stored(path, head)
 
-    def _moved(self, path: str, size: int, storage_class: str) -> Moved:
+    def _moved(self, path: str, size: int, storage_class: str) -> MoveResult:
         before = self._head(path)
         if before is None:
-            return Moved(path, trouble="it does not exist")
+            return MoveResult(path, trouble="it does not exist")
         if before.size != size:
-            return Moved(path, trouble=f"it has {before.size:,} bytes, and {size:,} were copied")
+            return MoveResult(path, trouble=f"it has {before.size:,} bytes, and {size:,} were copied")
         if before.storage_class == storage_class:
-            return Moved(path, before.etag)
+            return MoveResult(path, before.etag)
         if not before.readable:
-            return Moved(path, trouble=f"it is in {before.storage_class}: recall it first")
+            return MoveResult(path, trouble=f"it is in {before.storage_class}: recall it first")
         try:
             # Only the object that was read: a new object under this name does not belong to this run.
             copy_object(self._client, path, path, size, storage_class, before.etag)
         except (BotoCoreError, ClientError) as error:
-            return Moved(path, trouble=reason(error))
+            return MoveResult(path, trouble=reason(error))
         return _checked(before, self._head(path), storage_class)
 
     def _asked(self, path: str, days: int, speed: str) -> bool:
@@ -125,10 +125,10 @@ class Archive:
         return True
 
 
-def _stored(path: str, head: Mapping[str, Any]) -> Stored:
+def _stored(path: str, head: Mapping[str, Any]) -> StoredObject:
     restore = str(head.get("Restore", ""))
     until = _EXPIRY.search(restore)
-    return Stored(
+    return StoredObject(
         path,
         int(head["ContentLength"]),
         stamp(head),
@@ -139,16 +139,16 @@ def _stored(path: str, head: Mapping[str, Any]) -> Stored:
     )
 
 
-def _checked(before: Stored, after: Stored | None, storage_class: str) -> Moved:
+def _checked(before: StoredObject, after: StoredObject | None, storage_class: str) -> MoveResult:
     """Check the moved object. An etag depends only on the content if the object has one part and uses the store's key."""
     if after is None:
-        return Moved(before.path, trouble="it is gone after it was moved")
+        return MoveResult(before.path, trouble="it is gone after it was moved")
     if after.storage_class != storage_class:
-        return Moved(before.path, trouble=f"the store left it in {after.storage_class}")
+        return MoveResult(before.path, trouble=f"the store left it in {after.storage_class}")
     comparable = not (before.sealed or after.sealed or "-" in before.etag or "-" in after.etag)
     if after.size != before.size or (comparable and after.etag != before.etag):
-        return Moved(before.path, trouble="it changed when it was moved")
-    return Moved(before.path, after.etag, written=True)
+        return MoveResult(before.path, trouble="it changed when it was moved")
+    return MoveResult(before.path, after.etag, written=True)
 
 
 def _side_by_side(ask: Callable[[Asked], Answer], all_of: Sequence[Asked]) -> list[Answer]:

@@ -37,7 +37,7 @@ class Stat:
 Stats: TypeAlias = list[Stat | None]
 
 
-class Files(Protocol):
+class FileStore(Protocol):
     """One store. Every failure that is not described here is raised as Unreachable."""
 
     def list(self, folder: str) -> Iterator[pa.RecordBatch]:

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakewarden.model.location import AZURE, GOOGLE, S3, is_local, split_url
-from lakewarden.storage.interface import LISTING, LOOKED, Files, Stat, Stats
+from lakewarden.storage.interface import LISTING, LOOKED, FileStore, Stat, Stats
 from lakewarden.storage.local import LocalFiles
 
 __all__ = ["LISTING", "Objects", "Stat"]
@@ -22,7 +22,7 @@ class Objects:
     def __init__(self, io: Mapping[str, str]) -> None:
         self._io = dict(io)
         self._local = LocalFiles()
-        self._stores: dict[tuple[str, str], Files] = {("file", ""): self._local}
+        self._stores: dict[tuple[str, str], FileStore] = {("file", ""): self._local}
 
     def list(self, folder: str) -> Iterator[pa.RecordBatch]:
         """Every file under the folder, at any depth, in the folder's own spelling. Complete, or raises; a
@@ -72,7 +72,7 @@ class Objects:
             [folder for folder in folders if is_local(folder)], root
         )
 
-    def _store(self, path: str) -> Files:
+    def _store(self, path: str) -> FileStore:
         place = _place(path)
         if place not in self._stores:
             self._stores[place] = self._connect(*place)
@@ -80,7 +80,7 @@ class Objects:
 
     # Each library is imported when its first path occurs: imports are slow, and most lakes need only one.
 
-    def _connect(self, kind: str, bucket: str) -> Files:
+    def _connect(self, kind: str, bucket: str) -> FileStore:
         if kind == "s3":
             from lakewarden.storage.s3 import S3Files
 

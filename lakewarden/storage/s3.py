@@ -17,7 +17,7 @@ from lakewarden.model.location import split_url
 from lakewarden.storage.interface import Stats
 from lakewarden.storage.s3_client import code, unreachable
 from lakewarden.storage.s3_delete import Deletion
-from lakewarden.storage.s3_listing import Listing, batch
+from lakewarden.storage.s3_listing import BucketListing, batch
 from lakewarden.storage.s3_stat import Lookup
 
 _MISSING = {"404", "NoSuchKey"}
@@ -32,7 +32,7 @@ class S3Files:
     def list(self, folder: str) -> Iterator[pa.RecordBatch]:
         scheme, bucket, key = split_url(folder)
         prefix = key if not key or key.endswith("/") else f"{key}/"
-        for rows in Listing(self._client, self._bucket).pages(prefix):
+        for rows in BucketListing(self._client, self._bucket).pages(prefix):
             if rows:
                 yield batch(f"{scheme}://{bucket}/", rows)
 

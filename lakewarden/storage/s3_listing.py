@@ -39,14 +39,14 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class S3Page:
     """The answer to a request, and the requests that follow from it."""
 
     rows: Sequence[Any]
     more: Sequence[Ask] = ()
 
 
-class Listing:
+class BucketListing:
     """Every key of one bucket that begins with a prefix."""
 
     def __init__(self, client: Any, bucket: str) -> None:
@@ -55,7 +55,7 @@ class Listing:
     def pages(self, prefix: str) -> Iterator[Sequence[Any]]:
         """Pages as they arrive, with a limited number of parallel requests and no more answers in memory than that."""
         pool = ThreadPoolExecutor(PARALLEL, thread_name_prefix="list-s3")
-        waiting, running = [Ask(prefix)], set[Future[Page]]()
+        waiting, running = [Ask(prefix)], set[Future[S3Page]]()
         try:
             while waiting or running:
                 while waiting and len(running) < PARALLEL:
@@ -67,7 +67,7 @@ class Listing:
         finally:
             pool.shutdown(cancel_futures=True)
 
-    def _page(self, ask: Ask) -> Page:
+    def _page(self, ask: Ask) -> S3Page:
         answer = self._answer(ask)
         rows, folders = self._decoded(ask, answer)
         token = answer.get("NextContinuationToken", "")
@@ -75,11 +75,11 @@ class Listing:
             raise self._garbled("it is truncated but has no continuation token")
         following = [replace(ask, token=token)] if answer["IsTruncated"] else []
         if ask.one_level:
-            return Page(rows, [*following, *map(Ask, folders)])
+            return S3Page(rows, [*following, *map(Ask, folders)])
         if following and not ask.token and _splits_well(ask.prefix, rows):
             # The keys of this page come again, as part of the folders.
-            return Page((), [replace(ask, one_level=True)])
-        return Page(rows, following)
+            return S3Page((), [replace(ask, one_level=True)])
+        return S3Page(rows, following)
 
     def _decoded(self, ask: Ask, answer: Any) -> tuple[list[Any], list[str]]:
         """Objects and folders by their own names. Some stores ignore the request to encode keys; decoding would

@@ -8,7 +8,7 @@ from lakewarden.model.table_name import TableRef
 from lakewarden.tables.interface import TableFormat
 
 
-class Catalogs(Protocol):
+class AllCatalogs(Protocol):
     """Lists and reads the tables of all configured catalogs."""
 
     def catalogs(self) -> list[str]: ...

@@ -14,8 +14,8 @@ from lakewarden.model.files import Bucket, DeleteFile, FileSet, LivePartition, M
 from lakewarden.model.plan import Bounds
 from lakewarden.model.table import Counters, Ref, TableView
 from lakewarden.model.table_name import TableRef
-from lakewarden.tables.metadata_walk import Survey
-from lakewarden.tables.reachability import Reached
+from lakewarden.tables.metadata_walk import WalkResult
+from lakewarden.tables.reachability import ReachableFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Rewrite:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrived:
+class ConcurrentDelete:
     """A delete file that was committed during the rewrite, and the source files it applies to."""
 
     file: DeleteFile
@@ -62,7 +62,7 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A data file in one snapshot. `deletes` are indexes into `Files.deletes`."""
+    """A data file in one snapshot. `deletes` are indexes into `FilesWithDeletes.deletes`."""
 
     path: str
     format: str
@@ -76,7 +76,7 @@ class DataFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
+class FilesWithDeletes:
     """Some data files of one snapshot, and all delete files that apply to them."""
 
     files: tuple[DataFile, ...]
@@ -84,7 +84,7 @@ class Files:
 
 
 @dataclass(frozen=True, slots=True)
-class Replaced:
+class ReplacedFiles:
     """The data files that one snapshot removed (as they were in its parent) and added.
 
     `missing` says why the parent cannot be read; then the removed files lack their deletes. `schema_json` is the
@@ -92,8 +92,8 @@ class Replaced:
     """
 
     schema_json: str
-    removed: Files
-    added: Files
+    removed: FilesWithDeletes
+    added: FilesWithDeletes
     missing: str = ""
 
 
@@ -136,14 +136,14 @@ class Incorporate(Protocol):
 
     used: list[str]
 
-    def positions(self, arrived: Sequence[Arrived]) -> Mapping[str, Any]:
+    def positions(self, arrived: Sequence[ConcurrentDelete]) -> Mapping[str, Any]:
         """The deleted positions (sorted int64) of each affected output. Raises CommitLost if a delete cannot be carried over."""
 
     def place(self, output: str, format_: str) -> str:
         """The path for a delete file of this output. The name is journaled before the file is written."""
 
 
-class NoSense(Exception):
+class InvalidMetadata(Exception):
     """A metadata file has impossible content. This is the cause of the error that names the file."""
 
 
@@ -155,7 +155,7 @@ class HeldByRef(Exception):
         self.held = tuple(held)
 
 
-class MovedOn(Exception):
+class TableChanged(Exception):
     """The table changed since it was planned. Nothing was changed; plan again with the table's newest state."""
 
 
@@ -169,7 +169,7 @@ class Buckets:
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class MergedBuckets:
     """Merged buckets that are not committed yet. `paths` are the files that the merge wrote.
 
     Without a handle there was nothing to merge, so there is nothing to commit.
@@ -195,7 +195,7 @@ class BucketEngine(Protocol):
     def buckets(self, view: TableView, snapshot_id: int) -> Buckets:
         """All buckets of the snapshot. Raises instead of returning a partial result."""
 
-    def merge(self, view: TableView, merges: Sequence[MergeBuckets], keep_runs: int) -> Merged:
+    def merge(self, view: TableView, merges: Sequence[MergeBuckets], keep_runs: int) -> MergedBuckets:
         """Merges each bucket in a Spark task: a full merge to one sorted run, a minor one to at most `keep_runs`. Commits nothing."""
 
 
@@ -289,7 +289,7 @@ class TableReader(Protocol):
     def manifests(self, table: TableRef, snapshot_id: int) -> list[Manifest]:
         """All manifests of the snapshot."""
 
-    def replaced(self, table: TableRef, snapshot_id: int) -> Replaced:
+    def replaced(self, table: TableRef, snapshot_id: int) -> ReplacedFiles:
         """The data files that a snapshot removed and added; the table must still have it. Complete, or raises."""
 
     def additions(self, view: TableView, snapshot_id: int | None, name: str = "") -> pa.Table:
@@ -299,7 +299,7 @@ class TableReader(Protocol):
         in a manifest; one may occur several times. Complete, or raises. UsageError if the metadata does not record it.
         """
 
-    def reached(self, view: TableView, snapshot_ids: Collection[int] | None = None) -> Reached:
+    def reached(self, view: TableView, snapshot_ids: Collection[int] | None = None) -> ReachableFiles:
         """All files that these snapshots (None: all snapshots) and the table's metadata need. Complete, or raises."""
 
     def unreached(
@@ -314,7 +314,7 @@ class TableReader(Protocol):
     def named_paths(self, view: TableView, numbers: Any) -> Iterator[pa.Array]:
         """The paths whose hashes (lakewarden/model/location.py) are in these sorted numbers, spelled as in the metadata."""
 
-    def survey(self, view: TableView) -> Survey:
+    def survey(self, view: TableView) -> WalkResult:
         """Everything all snapshots name, read from the store without a cache. Broken files are reported and skipped."""
 
     def write_properties(self, table: TableRef) -> Mapping[str, str]:
@@ -424,7 +424,7 @@ class TableWriter(Protocol):
         None only if the rewrite just removes delete files and all of them turn out to be needed.
         """
 
-    def commit_merge(self, view: TableView, merged: Merged, summary: Mapping[str, str]) -> int:
+    def commit_merge(self, view: TableView, merged: MergedBuckets, summary: Mapping[str, str]) -> int:
         """Commit merged buckets as one atomic snapshot and return its id. CommitLost, CommitUnknown as above."""
 
     def merge_deletes(
@@ -454,7 +454,7 @@ class TableWriter(Protocol):
     ) -> None:
         """Remove these snapshots, refs and changelogs from the metadata. No other file changes. CommitLost, CommitUnknown.
 
-        HeldByRef: a ref that must stay names one of the snapshots now. MovedOn: another commit came since `view` was read
+        HeldByRef: a ref that must stay names one of the snapshots now. TableChanged: another commit came since `view` was read
         (only for formats that can detect this). After both, nothing was changed.
         """
 

@@ -19,7 +19,7 @@ from lakewarden.errors import LakewardenError, NoSuchTable, Refused
 from lakewarden.model.location import hashes
 from lakewarden.model.table import TableView
 from lakewarden.model.table_name import TableRef
-from lakewarden.tables.every_table import Catalogs
+from lakewarden.tables.every_table import AllCatalogs
 from lakewarden.tables.interface import TableFormat
 from lakewarden.tables.reachability import contains
 
@@ -46,7 +46,7 @@ class LakeReadings:
     than `most`.
     """
 
-    def __init__(self, action: str, lake: Catalogs, ref: TableRef, most: timedelta) -> None:
+    def __init__(self, action: str, lake: AllCatalogs, ref: TableRef, most: timedelta) -> None:
         self._action, self._lake, self._ref, self._most = action, lake, ref, most
         self._readings: dict[TableRef, _Reading] = {}
         self._lists: dict[str, tuple[list[TableRef], datetime]] = {}

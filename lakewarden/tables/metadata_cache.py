@@ -45,7 +45,7 @@ class MetadataReader(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedManifests:
     """The manifests that each list names. The manifests of list i are `manifests[starts[i]:starts[i + 1]]`.
 
     `same` maps each requested list to its number here: two snapshots may share a list.
@@ -68,7 +68,7 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class CachedMetadata:
     """The lists and manifests of one table, read through the cache.
 
     A cached file is not read again, but it must still exist in the store: readers of the table need it.
@@ -87,7 +87,7 @@ class Remembered:
         if self.cache.crowded("manifest"):
             self.cache.keep_only("manifest", set(manifests))
 
-    def listed(self, lists: Sequence[str], lengths: Mapping[str, int] | None = None) -> Listed:
+    def listed(self, lists: Sequence[str], lengths: Mapping[str, int] | None = None) -> ListedManifests:
         """The manifests that these lists name. `lengths` are the expected sizes of the list files, where known."""
         once = {path: place for place, path in enumerate(dict.fromkeys(lists))}
         same = np.array([once[path] for path in lists], dtype=np.int64)
@@ -96,7 +96,7 @@ class Remembered:
         if not tables:
             nothing = np.empty(0, dtype=np.int32)
             starts = np.zeros(len(once) + 1, dtype=np.int64)
-            return Listed(
+            return ListedManifests(
                 same,
                 starts,
                 nothing,
@@ -117,14 +117,14 @@ class Remembered:
             )
         return _as_listed(table, encoded, used, first, same, len(once))
 
-    def named(self, listed: Listed, manifests: Any) -> Iterator[pa.Table]:
+    def named(self, listed: ListedManifests, manifests: Any) -> Iterator[pa.Table]:
         """The live files of these manifests, in batches. Manifests without live files are not opened."""
         chosen = [manifest for manifest in manifests.tolist() if listed.live[manifest] != 0]
         paths = listed.paths.take(pa.array(chosen, pa.int64())).to_pylist()
         lengths = [(path, int(listed.lengths[each])) for path, each in zip(paths, chosen, strict=True)]
         return self.rows("manifest", lengths, [int(listed.live[each]) for each in chosen])
 
-    def check_there(self, listed: Listed) -> None:
+    def check_there(self, listed: ListedManifests) -> None:
         """Raises LakewardenError for the first manifest with live files that does not exist in the store."""
         chosen = pa.array(np.flatnonzero(listed.live != 0), pa.int64())
         self._check_there("manifest", listed.paths.take(chosen).to_pylist())
@@ -190,7 +190,9 @@ class Remembered:
         return rows.add_column(0, "of", pa.array(of))
 
 
-def _as_listed(table: pa.Table, encoded: Any, used: Any, first: Any, same: Any, lists: int) -> Listed:
+def _as_listed(
+    table: pa.Table, encoded: Any, used: Any, first: Any, same: Any, lists: int
+) -> ListedManifests:
     """Numbers the manifests by the hash of their normal form: two spellings of one path are one manifest."""
     paths = encoded.dictionary.take(pa.array(used))
     numbers, place, inverse = np.unique(hashes(paths), return_index=True, return_inverse=True)
@@ -200,7 +202,7 @@ def _as_listed(table: pa.Table, encoded: Any, used: Any, first: Any, same: Any, 
     number_of[used] = inverse
     of = table["of"].to_numpy()
     order = np.argsort(of, kind="stable")
-    return Listed(
+    return ListedManifests(
         same,
         np.searchsorted(of[order], np.arange(lists + 1)),
         number_of[encoded.indices.to_numpy()][order],

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from lakewarden.model.location import Location, is_generated, is_local, join, name_of, parent, real
 from lakewarden.model.table import TableView
-from lakewarden.tables.places import MARKS, MetadataFile, Places, format_of, roots
+from lakewarden.tables.places import MARKS, Places, TableMetadataFile, format_of, roots
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,7 +63,7 @@ def metadata_folders(view: TableView, places: Places) -> list[str]:
     return [each for each in by_place.values() if places.is_own(view, each)]
 
 
-class KnownStrays:
+class ForeignMetadataCache:
     """Cache of metadata files that were read before. Metadata files are never overwritten, so a file is read
     again only if its stamp changed.
 
@@ -74,17 +74,17 @@ class KnownStrays:
 
     def __init__(self, most: int = _MOST) -> None:
         self._most = most
-        self._by_table: dict[str, Mapping[tuple[str, str], MetadataFile]] = {}
+        self._by_table: dict[str, Mapping[tuple[str, str], TableMetadataFile]] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return sum(len(each) for each in self._by_table.values())
 
-    def of(self, table_uuid: str) -> Mapping[tuple[str, str], MetadataFile]:
+    def of(self, table_uuid: str) -> Mapping[tuple[str, str], TableMetadataFile]:
         """The known files of a table, by path and stamp."""
         return self._by_table.get(table_uuid, {})
 
-    def keep(self, table_uuid: str, found: Mapping[tuple[str, str], MetadataFile]) -> None:
+    def keep(self, table_uuid: str, found: Mapping[tuple[str, str], TableMetadataFile]) -> None:
         """Replace the known files of a table with the files that exist now."""
         with self._lock:
             self._by_table.pop(table_uuid, None)
@@ -93,7 +93,7 @@ class KnownStrays:
                 del self._by_table[next(iter(self._by_table))]
 
 
-def foreign_metadata(objects: MetadataStore, view: TableView) -> list[MetadataFile]:
+def foreign_metadata(objects: MetadataStore, view: TableView) -> list[TableMetadataFile]:
     """One metadata file of each other format in the table's folders. Takes a few short listings, whatever the table's size."""
     # Apache XTable writes the metadata of its target format into the folder of the data files.
     named = (*roots(view).values(), join(view.location, "data"))
@@ -108,7 +108,7 @@ def foreign_metadata(objects: MetadataStore, view: TableView) -> list[MetadataFi
     return [each for each in files if each is not None]
 
 
-def _first_foreign(objects: MetadataStore, folder: str) -> MetadataFile | None:
+def _first_foreign(objects: MetadataStore, folder: str) -> TableMetadataFile | None:
     # Paimon never deletes its first schema. So we ask for that file, because the folder may hold many other files.
     first = f"{folder}/schema-0"
     if format_of(first) is not None and objects.stat([first])[0] is not None:
@@ -120,18 +120,18 @@ def _first_foreign(objects: MetadataStore, folder: str) -> MetadataFile | None:
     return None
 
 
-def _of_another_format(path: str) -> MetadataFile | None:
+def _of_another_format(path: str) -> TableMetadataFile | None:
     """Judged by its name: such files name no uuid, and belong to the table whose folder they are in."""
     format_ = format_of(path)
     if format_ is None:
         return None
     place = f"/{MARKS[format_][0]}/"
-    return MetadataFile(path, None, path[: path.rindex(place)], format_)
+    return TableMetadataFile(path, None, path[: path.rindex(place)], format_)
 
 
 def strays_in_metadata_folders(
-    objects: MetadataStore, view: TableView, places: Places, known: KnownStrays | None = None
-) -> list[MetadataFile]:
+    objects: MetadataStore, view: TableView, places: Places, known: ForeignMetadataCache | None = None
+) -> list[TableMetadataFile]:
     """Metadata files beside the table's own that its log does not name, and files of other formats, each with its owner."""
     stamps = {
         path: stamp
@@ -144,8 +144,11 @@ def strays_in_metadata_folders(
 
 
 def read_strays(
-    objects: MetadataStore, view: TableView, stamps: Mapping[str, str], known: KnownStrays | None = None
-) -> list[MetadataFile]:
+    objects: MetadataStore,
+    view: TableView,
+    stamps: Mapping[str, str],
+    known: ForeignMetadataCache | None = None,
+) -> list[TableMetadataFile]:
     """Of these paths (each with its stamp), the metadata files that the table's log does not name, each with its owner."""
     own = {Location.of(each) for each in (view.metadata_location, *view.metadata_log)}
     by_place = {Location.of(path): path for path in stamps if _METADATA.search(path)}
@@ -184,7 +187,9 @@ def manifest_lists(document: Mapping[str, object]) -> dict[object, str] | None:
     return {each.get("snapshot-id"): str(each.get("manifest-list") or "") for each in snapshots}
 
 
-def _read_all(paths: Sequence[str], read: Callable[[str], MetadataFile | None]) -> list[MetadataFile | None]:
+def _read_all(
+    paths: Sequence[str], read: Callable[[str], TableMetadataFile | None]
+) -> list[TableMetadataFile | None]:
     """Reads from a store run in parallel because each waits for an answer. A disk answers faster than a thread starts."""
     if not paths or is_local(paths[0]):
         return [read(each) for each in paths]
@@ -192,7 +197,7 @@ def _read_all(paths: Sequence[str], read: Callable[[str], MetadataFile | None]) 
         return list(pool.map(read, paths))
 
 
-def whose(path: str, read: Callable[[str, int, int | None], bytes]) -> MetadataFile | None:
+def whose(path: str, read: Callable[[str, int, int | None], bytes]) -> TableMetadataFile | None:
     """Which table a metadata file belongs to. None if the file no longer exists. The uuid is near the beginning of the file."""
     try:
         head = read(path, 0, _HEAD)
@@ -202,7 +207,7 @@ def whose(path: str, read: Callable[[str, int, int | None], bytes]) -> MetadataF
             # Only format version 1 has no sequence number. Otherwise it comes later in the file, and all of the
             # file is read.
             if named and updated and (sequence or _VERSION_1.search(head)):
-                return MetadataFile(
+                return TableMetadataFile(
                     path,
                     named[1].decode(),
                     json.loads(placed[1]) if placed else None,
@@ -224,10 +229,10 @@ def document_of(content: bytes) -> Mapping[str, object]:
     return document if isinstance(document, dict) else {}
 
 
-def _described(path: str, document: Mapping[str, object]) -> MetadataFile:
+def _described(path: str, document: Mapping[str, object]) -> TableMetadataFile:
     uuid, location = document.get("table-uuid"), document.get("location")
     updated, sequence = document.get("last-updated-ms"), document.get("last-sequence-number")
-    return MetadataFile(
+    return TableMetadataFile(
         path,
         str(uuid) if uuid else None,
         str(location) if location else None,
@@ -236,7 +241,7 @@ def _described(path: str, document: Mapping[str, object]) -> MetadataFile:
     )
 
 
-def forks(view: TableView, found: Sequence[MetadataFile]) -> list[MetadataFile]:
+def forks(view: TableView, found: Sequence[TableMetadataFile]) -> list[TableMetadataFile]:
     """Metadata files of this table that are neither its current one nor its ancestors, as far back as its log
     goes.
 
@@ -255,11 +260,11 @@ def forks(view: TableView, found: Sequence[MetadataFile]) -> list[MetadataFile]:
     return [each for each in suspects if not own.has(each.path)]
 
 
-def of_this_table(view: TableView, found: Sequence[MetadataFile]) -> list[MetadataFile]:
+def of_this_table(view: TableView, found: Sequence[TableMetadataFile]) -> list[TableMetadataFile]:
     return [each for each in found if each.uuid == view.uuid and each.format == view.format == "iceberg"]
 
 
-class History:
+class MetadataHistory:
     """Metadata files that are known states of a table.
 
     They are known under every name of their place, also through a link or a second mount. deletion/spelling.py decides
@@ -287,20 +292,20 @@ class History:
         )
 
 
-def history(view: TableView) -> History:
+def history(view: TableView) -> MetadataHistory:
     """The catalog's current metadata file and the ancestors that it names."""
-    return History((view.metadata_location, *view.metadata_log))
+    return MetadataHistory((view.metadata_location, *view.metadata_log))
 
 
-def is_ahead(view: TableView, file: MetadataFile) -> bool:
+def is_ahead(view: TableView, file: TableMetadataFile) -> bool:
     """Whether the file is newer than the current one, by time or by sequence number: the clocks of two writers differ."""
     later = file.updated_ms is None or file.updated_ms > view.updated_ms
     return later or file.sequence_number > view.sequence_number
 
 
 def without_ancestors(
-    objects: MetadataStore, view: TableView, strays: Sequence[MetadataFile], *, whole: bool
-) -> list[MetadataFile]:
+    objects: MetadataStore, view: TableView, strays: Sequence[TableMetadataFile], *, whole: bool
+) -> list[TableMetadataFile]:
     """Follow the logs back: the oldest file that one log names has a log itself. A file in the covered time
     that no log names is a fork.
 
@@ -326,11 +331,11 @@ def without_ancestors(
     ]
 
 
-def _written_since(file: MetadataFile, since: int) -> bool:
+def _written_since(file: TableMetadataFile, since: int) -> bool:
     return file.updated_ms is None or file.updated_ms >= since
 
 
-def _may_be_before(file: MetadataFile, since: int) -> bool:
+def _may_be_before(file: TableMetadataFile, since: int) -> bool:
     """Whether a log older than the one that begins at `since` may name the file. The clocks of two writers may differ."""
     return file.updated_ms is None or file.updated_ms < since + _SKEW_MS
 

@@ -1,6 +1,6 @@
 """The result of reading all of a table's metadata even if parts are broken: the named files, and the unreadable ones.
 
-`Reached` is complete or raises; a survey continues after errors. It is used to report what is wrong (fsck), never to decide
+`ReachableFiles` is complete or raises; a survey continues after errors. It is used to report what is wrong (fsck), never to decide
 that a file is not needed. Files are numbers (lakewarden/model/location.py), 22 bytes each, so millions of files fit.
 """
 
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from lakewarden.tables.reachability import contains
 
-# The file kinds; `Files.kinds` has indexes into this list.
+# The file kinds; `FileEntries.kinds` has indexes into this list.
 KINDS = (
     "data file",
     "position delete file",
@@ -32,7 +32,7 @@ _SHARED = (VECTOR, CHANGELOG)
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class UnreadableMetadata:
     """A metadata file that could not be read, and why. The files it names are unknown."""
 
     kind: Literal["manifest list", "manifest", "index manifest"]
@@ -41,7 +41,7 @@ class Broken:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class MissingMetadata:
     """A missing metadata file. Other files prove that it existed: readers look for it, or the numbering has a gap."""
 
     kind: Literal["current", "branch", "schema", "gap"]
@@ -53,7 +53,7 @@ CopyKind = Literal["", "tag", "branch", "changelog", "gap"]
 
 
 @dataclass(frozen=True, slots=True)
-class Root:
+class WalkRoot:
     """A snapshot: one of the table's own history, or a copy of one, e.g. in a Paimon tag.
 
     `copy` names the owner of the copy (`tag audit`) and `copy_kind` its kind: `tag`, `branch`, `changelog` or `gap`. Both
@@ -74,11 +74,11 @@ class Root:
 class Lists:
     """The manifests that the roots name: pairs of an index in `roots` (`of`, sorted) and a manifest number (`manifests`)."""
 
-    roots: tuple[Root, ...]
+    roots: tuple[WalkRoot, ...]
     of: Any
     manifests: Any
 
-    def naming(self, manifests: Any) -> tuple[Root, ...]:
+    def naming(self, manifests: Any) -> tuple[WalkRoot, ...]:
         """The roots that name one of these manifests."""
         places = np.unique(self.of[np.isin(self.manifests, manifests)])
         return tuple(self.roots[place] for place in places.tolist())
@@ -105,7 +105,7 @@ class Manifests:
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
+class FileEntries:
     """One row per manifest entry: hash of the file's path, size (-1: unknown), kind, manifest number, and sign: 1 if the
     entry adds the file, -1 if it deletes it."""
 
@@ -115,16 +115,16 @@ class Files:
     manifests: Any
     signs: Any
 
-    def among(self, wanted: Any) -> Files:
+    def among(self, wanted: Any) -> FileEntries:
         """The rows whose path hash is in these sorted numbers."""
         rows = contains(wanted, self.numbers)
-        return Files(
+        return FileEntries(
             self.numbers[rows], self.sizes[rows], self.kinds[rows], self.manifests[rows], self.signs[rows]
         )
 
 
 @dataclass(frozen=True)
-class Survey:
+class WalkResult:
     """Everything a table's metadata names. `unread` describes parts that Lakewarden cannot read at all.
 
     `spell` turns file numbers into paths. `statistics` are the statistics files of the roots. `lost` are missing metadata files.
@@ -132,26 +132,26 @@ class Survey:
 
     lists: Lists
     manifests: Manifests
-    files: Files
-    broken: tuple[Broken, ...]
+    files: FileEntries
+    broken: tuple[UnreadableMetadata, ...]
     unread: tuple[str, ...]
     spell: Callable[[Any], pa.Array]
     statistics: tuple[str, ...] = ()
-    lost: tuple[Lost, ...] = ()
+    lost: tuple[MissingMetadata, ...] = ()
 
     @property
     def complete(self) -> bool:
         return not self.broken and not self.unread and not self.lost
 
-    def own(self, snapshot_id: int | None) -> Root | None:
+    def own(self, snapshot_id: int | None) -> WalkRoot | None:
         """The snapshot with this id in the table's own history; None if there is none."""
         return self._own.get(snapshot_id) if snapshot_id is not None else None
 
-    def is_whole(self, root: Root | None) -> bool:
+    def is_whole(self, root: WalkRoot | None) -> bool:
         """Whether all lists and manifests of this root were read."""
         return root is not None and root in self._places and bool(self._whole[self._places[root]])
 
-    def unsure(self) -> tuple[Root, ...]:
+    def unsure(self) -> tuple[WalkRoot, ...]:
         """Roots whose live files are unknown: an unreadable entry may delete a file that another entry adds."""
         return tuple(root for root in self.lists.roots if root.adds_up and not self.is_whole(root))
 
@@ -171,7 +171,7 @@ class Survey:
             numbers.append(tally.numbers[ever])
         return np.unique(np.concatenate(numbers))
 
-    def needing(self, numbers: Any) -> tuple[Root, ...]:
+    def needing(self, numbers: Any) -> tuple[WalkRoot, ...]:
         """The roots that need one of these files (`numbers` are sorted). Roots that add up count only if they are whole."""
         rows = np.flatnonzero(contains(numbers, self.files.numbers))
         added = np.unique(self.files.manifests[rows[self.files.signs[rows] > 0]])
@@ -184,7 +184,7 @@ class Survey:
                     roots.add(self.lists.roots[place])
         return tuple(root for root in self.lists.roots if root in roots)
 
-    def needed_by(self, root: Root | None, numbers: Any) -> Any:
+    def needed_by(self, root: WalkRoot | None, numbers: Any) -> Any:
         """For each of the sorted numbers: whether the root needs that file."""
         if root is None:
             return np.zeros(len(numbers), dtype=bool)
@@ -195,17 +195,17 @@ class Survey:
         sums = np.bincount(dense, self.files.signs[mine], len(named))
         return contains(named[sums > 0], numbers)
 
-    def counts(self, root: Root) -> dict[int, int]:
+    def counts(self, root: WalkRoot) -> dict[int, int]:
         """The number of files that the root needs, by kind."""
         often = np.bincount(self.lists.manifests_at(self._places[root]), minlength=len(self.manifests.paths))
         weights = often[self.files.manifests] * self.files.signs
         return {kind: int(weights[self.files.kinds == kind].sum()) for kind in range(len(KINDS))}
 
-    def records(self, root: Root) -> int:
+    def records(self, root: WalkRoot) -> int:
         """The sum of the row counts of the root's manifests."""
         return int(self.manifests.records[self.lists.manifests_at(self._places[root])].sum())
 
-    def named_twice(self) -> dict[Root, Any]:
+    def named_twice(self) -> dict[WalkRoot, Any]:
         """For each root: the sorted numbers of files with two live entries. Kinds that may share a file are not reported."""
         alone = ~np.isin(self.files.kinds, _SHARED)
         rows = np.flatnonzero(alone & (self.files.signs > 0))
@@ -215,7 +215,7 @@ class Survey:
             return {}
         rows = np.flatnonzero(alone & contains(suspects, self.files.numbers))
         plain = [place for place, root in enumerate(self.lists.roots) if not root.adds_up]
-        repeated: dict[Root, Any] = {}
+        repeated: dict[WalkRoot, Any] = {}
         for places, chosen in ((plain, rows[self.files.signs[rows] > 0]), (self._adding(), rows)):
             tally = _Tally(self, chosen, most=1)
             for place in places:
@@ -224,7 +224,7 @@ class Survey:
                     repeated[self.lists.roots[place]] = tally.numbers[tally.over]
         return repeated
 
-    def listed_twice(self) -> dict[Root, Any]:
+    def listed_twice(self) -> dict[WalkRoot, Any]:
         """For each root: the numbers of manifests that it names twice, so that their rows are read twice."""
         repeated = {}
         for place, root in enumerate(self.lists.roots):
@@ -238,11 +238,11 @@ class Survey:
         return (place for place, root in enumerate(self.lists.roots) if root.adds_up and self._whole[place])
 
     @cached_property
-    def _places(self) -> dict[Root, int]:
+    def _places(self) -> dict[WalkRoot, int]:
         return {root: place for place, root in enumerate(self.lists.roots)}
 
     @cached_property
-    def _own(self) -> dict[int, Root]:
+    def _own(self) -> dict[int, WalkRoot]:
         return {root.snapshot_id: root for root in self.lists.roots if not root.copy}
 
     @cached_property
@@ -261,7 +261,7 @@ class _Tally:
     `numbers` are the files, sorted. `over`: which of them are named more often than `most`. `exceeding`: how many these are.
     """
 
-    def __init__(self, survey: Survey, rows: Any, most: int) -> None:
+    def __init__(self, survey: WalkResult, rows: Any, most: int) -> None:
         files = survey.files
         order = np.argsort(files.manifests[rows], kind="stable")
         self.numbers, dense = np.unique(files.numbers[rows], return_inverse=True)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from lakewarden.model.location import hashes
 from lakewarden.tables.metadata_cache import MetadataReader
-from lakewarden.tables.metadata_walk import Broken, Files, Lists, Manifests, Root
+from lakewarden.tables.metadata_walk import FileEntries, Lists, Manifests, UnreadableMetadata, WalkRoot
 from lakewarden.tables.reachability import contains
 
 # Rows are hashed in batches of this size: hashing one by one would cost more than reading them.
@@ -56,7 +56,7 @@ class Register:
 
 
 def number_lists(
-    read: Iterable[tuple[str, pa.Table | None, str]], register: Register, broken: list[Broken]
+    read: Iterable[tuple[str, pa.Table | None, str]], register: Register, broken: list[UnreadableMetadata]
 ) -> dict[str, Any]:
     """For each list the manifest numbers of its entries. Lists that cannot be read are returned as broken."""
     numbers: dict[str, Any] = {}
@@ -64,7 +64,7 @@ def number_lists(
     rows = 0
     for path, table, trouble in read:
         if table is None:
-            broken.append(Broken("manifest list", path, plain(trouble)))
+            broken.append(UnreadableMetadata("manifest list", path, plain(trouble)))
             continue
         waiting.append((path, table))
         rows += table.num_rows
@@ -83,7 +83,7 @@ def _numbered(tables: Sequence[tuple[str, pa.Table]], register: Register) -> dic
     return {path: part for (path, _), part in zip(tables, parts, strict=True)}
 
 
-def lists_of(roots: Sequence[Root], manifests: Sequence[Any]) -> Lists:
+def lists_of(roots: Sequence[WalkRoot], manifests: Sequence[Any]) -> Lists:
     """The `Lists` of these roots. `manifests` has the manifest numbers of each root, in the same order."""
     of = [np.full(len(each), place, dtype=np.int32) for place, each in enumerate(manifests)]
     return Lists(tuple(roots), joined(of, np.int32), joined(list(manifests), np.int32))
@@ -106,12 +106,12 @@ class Rows:
         if self.waiting >= PORTION:
             self._hash()
 
-    def files(self) -> Files:
+    def files(self) -> FileEntries:
         self._hash()
         numbers, sizes, kinds, signs = (
             (list(each) for each in zip(*self.done, strict=True)) if self.done else ([],) * 4
         )
-        return Files(
+        return FileEntries(
             joined(numbers, np.uint64),
             joined(sizes, np.int64),
             joined(kinds, np.int8),
@@ -132,7 +132,7 @@ class Spelling:
     """Finds the paths of file numbers. Paths are not kept in memory; the manifests that name them are read again."""
 
     manifests: Manifests
-    files: Files
+    files: FileEntries
     reader: MetadataReader
     io: Mapping[str, str]
 

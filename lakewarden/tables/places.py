@@ -48,7 +48,7 @@ _UNIQUE = re.compile(r"(?i)(__dbt_tmp)?[-_][0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-
 
 
 @dataclass(frozen=True, slots=True)
-class MetadataFile:
+class TableMetadataFile:
     """A metadata file and the table it states. Unreadable and very old files lack some of the values.
 
     `updated_ms` None: the file has no time and counts as the newest. `forked`: the logs of the table's earlier metadata

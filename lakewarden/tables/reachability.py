@@ -33,7 +33,7 @@ _PARTS = ("data", "metadata")
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
+class FileIndex:
     """Files by name and folder, 12 bytes each: `names` are sorted hashes, `places` the number of each file's folder."""
 
     folders: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class Files:
 
 
 class FilesByFolder:
-    """Collects `Files`, in batches."""
+    """Collects `FileIndex`, in batches."""
 
     def __init__(self) -> None:
         self._folders: dict[str, int] = {}
@@ -60,20 +60,20 @@ class FilesByFolder:
         self._names.append(tails(plain, 1))
         self._places.append(known[places])
 
-    def files(self) -> Files:
+    def files(self) -> FileIndex:
         """All files that were added."""
         import numpy as np
 
         found = tuple(self._folders)
         if not self._names:
-            return Files(found)
+            return FileIndex(found)
         names, places = np.concatenate(self._names), np.concatenate(self._places)
         order = np.argsort(names, kind="stable")
-        return Files(found, names[order], places[order])
+        return FileIndex(found, names[order], places[order])
 
 
 @dataclass(frozen=True, slots=True)
-class Reached(Plain):
+class ReachableFiles(Plain):
     """All files that these snapshots need, and the table's own metadata. Always complete; otherwise building it raises.
 
     `numbers` are the sorted hashes of all paths in normal form. If two hashes collide, a file that is not needed counts as
@@ -88,7 +88,7 @@ class Reached(Plain):
     hints: Any = None  # of those, hashes of files that may be missing
     roots: tuple[str, ...] = ()  # the table's own folders
     # Files that the table names outside of its location, nearly always none. They may belong to another table.
-    outside: Files = Files()
+    outside: FileIndex = FileIndex()
     # Own folders that are symlinks: a file in them has a second path.
     linked: tuple[str, ...] = ()
 
@@ -99,8 +99,8 @@ class Reached(Plain):
         return contains(self.numbers, hashes(paths))
 
 
-class Needed:
-    """Collects the paths that a table needs, in batches, and builds a `Reached` from them."""
+class ReachableFilesBuilder:
+    """Collects the paths that a table needs, in batches, and builds a `ReachableFiles` from them."""
 
     def __init__(self, view: TableView) -> None:
         self._view, self._numbers = view, [hashes([])]
@@ -121,13 +121,13 @@ class Needed:
             needed = contains(numbers, plain_hashes(plain))
             self._add_outside(_chosen(paths, needed), _chosen(plain, needed))
 
-    def reached(self, snapshot_ids: tuple[int, ...], hints: Any = None) -> Reached:
+    def reached(self, snapshot_ids: tuple[int, ...], hints: Any = None) -> ReachableFiles:
         import numpy as np
 
         outside, linked, view = self._outside.files(), tuple(_leading_out(self._roots)), self._view
         self._numbers.append(hashes(_behind_links((*outside.folders, *linked))))
         numbers = np.unique(np.concatenate(self._numbers))
-        return Reached(
+        return ReachableFiles(
             view.ref,
             view.uuid,
             view.metadata_location,

@@ -33,7 +33,7 @@ from lakewarden.model.location import (
 )
 from lakewarden.model.table import TableView
 from lakewarden.tables.places import roots
-from lakewarden.tables.reachability import Files, FilesByFolder, Reached, contains
+from lakewarden.tables.reachability import FileIndex, FilesByFolder, ReachableFiles, contains
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -101,7 +101,7 @@ class NamedPaths:
         return (PathSet(each, normals(each)) for each in self._read())
 
     @cached_property
-    def _inside(self) -> Files:
+    def _inside(self) -> FileIndex:
         """The files inside the table's folders. For a file in none of the folders, they are elsewhere."""
         found = FilesByFolder()
         for paths in self._named():
@@ -109,7 +109,9 @@ class NamedPaths:
             found.add(inside.written, inside.plain)
         return found.files()
 
-    def called_like(self, files: PathSet, others: Iterable[Reached]) -> Iterator[tuple[str, Reached, str]]:
+    def called_like(
+        self, files: PathSet, others: Iterable[ReachableFiles]
+    ) -> Iterator[tuple[str, ReachableFiles, str]]:
         """Files with the same name as a file that another table names outside its location, with that table and that file."""
         import numpy as np
 
@@ -126,8 +128,8 @@ class NamedPaths:
                     yield file, table, other
 
     def in_one_folder(
-        self, files: PathSet, others: Iterable[Reached]
-    ) -> Iterator[tuple[list[str], Reached, OneFolder]]:
+        self, files: PathSet, others: Iterable[ReachableFiles]
+    ) -> Iterator[tuple[list[str], ReachableFiles, OneFolder]]:
         """Files in a folder of this machine that another table uses under another path. Checked are files that
         the other table names outside its own folders, and files behind a link in its folders; for files outside
         this table also the other table's folders.
@@ -216,7 +218,7 @@ class NamedPaths:
                 folders.setdefault(identity, []).append(each)
         return folders
 
-    def _alike(self, files: Files, candidates: PathSet, root: _Root | None) -> Iterator[tuple[str, str]]:
+    def _alike(self, files: FileIndex, candidates: PathSet, root: _Root | None) -> Iterator[tuple[str, str]]:
         """Pairs of a candidate and a needed file with the same name. `root` is the table folder that holds all candidates."""
         known = _Elsewhere.of(files, root)
         for candidate, folders in known.alike(candidates, root) if known else ():
@@ -238,15 +240,15 @@ class _Identities:
 
     def __init__(self) -> None:
         self._disk = Disk(strict=False)
-        self._found: dict[tuple[int, int], list[tuple[str, Reached]]] = {}
+        self._found: dict[tuple[int, int], list[tuple[str, ReachableFiles]]] = {}
 
-    def add(self, folders: Iterable[str], table: Reached) -> None:
+    def add(self, folders: Iterable[str], table: ReachableFiles) -> None:
         for each in folders:
             identity = self._disk.identity(each)
             if identity is not None:
                 self._found.setdefault(identity, []).append((each, table))
 
-    def of(self, around: Mapping[tuple[int, int], str]) -> Iterator[tuple[str, str, Reached]]:
+    def of(self, around: Mapping[tuple[int, int], str]) -> Iterator[tuple[str, str, ReachableFiles]]:
         """For each of these folders that another table uses: its name here, its name there, and the other table."""
         for identity, shown in around.items():
             for other, table in self._found.get(identity, ()):
@@ -313,7 +315,7 @@ class _Root:
             self._elsewhere.add(outside.written, outside.plain)
 
     @cached_property
-    def elsewhere(self) -> Files:
+    def elsewhere(self) -> FileIndex:
         return self._elsewhere.files()
 
     def is_elsewhere(self, folders: PathSet) -> Any:
@@ -325,17 +327,17 @@ class _Root:
 class _Elsewhere:
     """Files in folders that may be a second name of the candidates' place."""
 
-    files: Files
+    files: FileIndex
     folders: PathSet
 
     @classmethod
-    def of(cls, files: Files, root: _Root | None) -> _Elsewhere | None:
+    def of(cls, files: FileIndex, root: _Root | None) -> _Elsewhere | None:
         """None if there are no such files."""
         folders = PathSet.of(files.folders)
         if root is not None and len(files.names):
             chosen = root.is_elsewhere(folders)
             if not chosen.all():
-                files = Files(
+                files = FileIndex(
                     files.folders, *(each[chosen[files.places]] for each in (files.names, files.places))
                 )
         return cls(files, folders) if len(files.names) else None

@@ -54,7 +54,7 @@ class Writer:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class WriterProgress:
     """How far a writer had got at one commit."""
 
     writer: Writer
@@ -62,23 +62,23 @@ class Progress:
     ended: bool = False
 
 
-def progress(format_: str, summary: Mapping[str, str]) -> Iterator[Progress]:
+def progress(format_: str, summary: Mapping[str, str]) -> Iterator[WriterProgress]:
     """The streaming writers that this summary names, one row for each kind of writer."""
     if format_ == "paimon":
         user, commit = summary.get(_PAIMON_USER), summary.get(_PAIMON_COMMIT)
         if user is not None and user != _OURS and commit is not None and commit != _ENDED:
-            yield Progress(Writer(_PAIMON, user), f"commit {commit}")
+            yield WriterProgress(Writer(_PAIMON, user), f"commit {commit}")
         return
     job, checkpoint = summary.get(FLINK_JOB), summary.get(_FLINK_CHECKPOINT)
     if job is not None and checkpoint is not None:
         writer = Writer(_FLINK, job, summary.get(_FLINK_OPERATOR, ""))
-        yield Progress(writer, f"checkpoint {checkpoint}", checkpoint == _ENDED)
+        yield WriterProgress(writer, f"checkpoint {checkpoint}", checkpoint == _ENDED)
     query, epoch = summary.get(_SPARK_QUERY), summary.get(_SPARK_EPOCH)
     if query is not None and epoch is not None:
-        yield Progress(Writer("Spark query", query), f"epoch {epoch}")
+        yield WriterProgress(Writer("Spark query", query), f"epoch {epoch}")
     for key, offsets in summary.items():
         if key.startswith(_KAFKA_OFFSETS):
-            yield Progress(Writer(_KAFKA, key.removeprefix(_KAFKA_OFFSETS)), f"offsets {offsets}")
+            yield WriterProgress(Writer(_KAFKA, key.removeprefix(_KAFKA_OFFSETS)), f"offsets {offsets}")
 
 
 def held_for_restarts(view: TableView, within: timedelta, now: datetime) -> Iterator[Hold]:
@@ -95,7 +95,7 @@ def held_in(
     A writer that has not committed for longer than `within` holds nothing. If a chain is already broken, the
     newest commit is still held: a person may roll back to it.
     """
-    newest_commits: dict[tuple[Writer, int], tuple[Progress, Snapshot, dict[int, None]]] = {}
+    newest_commits: dict[tuple[Writer, int], tuple[WriterProgress, Snapshot, dict[int, None]]] = {}
     by_id = {each.id: each for each in snapshots}
     for head in dict.fromkeys(heads):
         seen: set[Writer] = set()

@@ -20,18 +20,18 @@ from lakewarden.model.table_name import TableRef
 from lakewarden.state.database import State
 from lakewarden.state.leases import Leases
 from lakewarden.state.process import current_owner
-from lakewarden.state.requests import Request, Requests, RequestState
-from lakewarden.state.schedule import Standings, Suspension
+from lakewarden.state.requests import PassRequest, Requests, RequestState
+from lakewarden.state.schedule import Suspension, TableSchedules
 from lakewarden.version import build
-from lakewarden.worker import passes as pass_
-from lakewarden.worker.leader import Lead
-from lakewarden.worker.log import Told, tell, warn
-from lakewarden.worker.passes import Ended, Turn
-from lakewarden.worker.periodic import Chore, Chores
-from lakewarden.worker.schedule import Due, Rules, decide, places_for_requests
-from lakewarden.worker.signals import Wish, wishes
+from lakewarden.worker import passes
+from lakewarden.worker.leader import Leadership
+from lakewarden.worker.log import LoggedState, tell, warn
+from lakewarden.worker.passes import Pass, PassResult
+from lakewarden.worker.periodic import PeriodicTask, PeriodicTasks
+from lakewarden.worker.schedule import DueTable, ScheduleRules, decide, places_for_requests
+from lakewarden.worker.signals import WorkerSignal, handle_signals
 from lakewarden.worker.spark_session import Session
-from lakewarden.worker.tables import LEFT_OPEN, NOT_KEPT, Roster
+from lakewarden.worker.tables import LEFT_OPEN, NOT_KEPT, Tables
 from lakewarden.worker.times import INTERVAL
 
 # How long the worker waits for runs it told to stop: a commit that has begun is seen to its end.
@@ -47,7 +47,7 @@ _SLICE_SECONDS = 0.1
 _LONG = timedelta(hours=6)
 
 
-class Attendant(Protocol):
+class WorkerServer(Protocol):
     """What lives as long as the worker, leading or not: a server. Neither call blocks."""
 
     def start(self) -> object: ...
@@ -59,7 +59,7 @@ class Attendant(Protocol):
 class _Working:
     """A turn under way."""
 
-    turn: Turn
+    turn: Pass
     began: datetime
     thread: threading.Thread
 
@@ -70,30 +70,30 @@ class Worker:
     def __init__(
         self,
         api: Lakewarden,
-        chores: Sequence[Chore] = (),
-        attendants: Sequence[Attendant] = (),
+        chores: Sequence[PeriodicTask] = (),
+        attendants: Sequence[WorkerServer] = (),
         address: str | None = None,
     ) -> None:
         """`address` is where its console is, for those who ask who leads."""
         self._api, self._config = api, api.config.worker
-        self._rules = Rules(api.config.schedule, api.config.worker, api.config.budgets)
+        self._rules = ScheduleRules(api.config.schedule, api.config.worker, api.config.budgets)
         self._attendants = attendants
         self._note = {"version": build(), **({"console": address} if address else {})}
-        self._wish = Wish.GO_ON
-        self._lead: Lead | None = None
-        self._roster: Roster | None = None
+        self._wish = WorkerSignal.GO_ON
+        self._lead: Leadership | None = None
+        self._tables: Tables | None = None
         self._term: int | None = None
         self._at_work: dict[str, _Working] = {}
         self._asked_last = False  # whether the turn that began last was asked for
         self._not_kept: dict[
             str, datetime
         ] = {}  # turns that ended while the database was away: when they began
-        finding = Chore("discover", float(self._config.discover_seconds), self._discover)
-        self._chores = Chores([finding, *chores])
-        self._unlisted: dict[str, Told] = {}
+        finding = PeriodicTask("discover", float(self._config.discover_seconds), self._discover)
+        self._chores = PeriodicTasks([finding, *chores])
+        self._unlisted: dict[str, LoggedState] = {}
         self._refreshed = float("-inf")
-        self._lock = threading.RLock()  # the roster's, between this loop and the threads of turns
-        self._outage, self._amiss = Told("database-away"), Told("look-failed")
+        self._lock = threading.RLock()  # of the tables, between this loop and the threads of turns
+        self._outage, self._amiss = LoggedState("database-away"), LoggedState("look-failed")
         self._session = Session(api)
         self._long: frozenset[threading.Thread] = frozenset()
 
@@ -101,11 +101,11 @@ class Worker:
 
     def drain(self) -> None:
         """Start nothing new, finish what runs within drain_seconds, let a standby take over."""
-        self._wish = max(self._wish, Wish.DRAIN)
+        self._wish = max(self._wish, WorkerSignal.DRAIN)
 
     def abort(self) -> None:
         """Stop what runs, cleanly and now."""
-        self._wish = Wish.ABORT
+        self._wish = WorkerSignal.ABORT
 
     @property
     def leading(self) -> bool:
@@ -133,14 +133,14 @@ class Worker:
         state = self._opened()
         if state is None:
             return
-        self._lead = Lead(Leases(state), current_owner(), self._config.lease_seconds, self._note)
-        self._roster = Roster(state, self._api.config)
+        self._lead = Leadership(Leases(state), current_owner(), self._config.lease_seconds, self._note)
+        self._tables = Tables(state, self._api.config)
         tell("started", version=build(), tables=self._config.tables)
         with ExitStack() as stack:
             stack.enter_context(self._attended())
-            stack.enter_context(wishes(self._wished))
+            stack.enter_context(handle_signals(self._wished))
             stack.enter_context(self._lead.kept())
-            while self._wish is Wish.GO_ON:
+            while self._wish is WorkerSignal.GO_ON:
                 self._look_around()
                 self._pause(self._config.poll_seconds)
             self._leave(self._lead)
@@ -148,7 +148,7 @@ class Worker:
 
     def _opened(self) -> State | None:
         """The state database; while it does not answer the worker waits for it, and does not end."""
-        while self._wish is Wish.GO_ON:
+        while self._wish is WorkerSignal.GO_ON:
             try:
                 state = self._api.state
                 self._outage.is_over()
@@ -160,7 +160,7 @@ class Worker:
 
     @contextmanager
     def _attended(self) -> Iterator[None]:
-        started: list[Attendant] = []
+        started: list[WorkerServer] = []
         try:
             for each in self._attendants:
                 each.start()
@@ -172,7 +172,7 @@ class Worker:
 
     def _wished(self) -> None:
         """Called from a signal handler: it only takes note."""
-        self._wish = Wish.DRAIN if self._wish is Wish.GO_ON else Wish.ABORT
+        self._wish = WorkerSignal.DRAIN if self._wish is WorkerSignal.GO_ON else WorkerSignal.ABORT
 
     def _pause(self, seconds: float) -> None:
         """Until the next look; a wish to stop, a turn that ended or a Spark that has started is seen at once."""
@@ -180,7 +180,7 @@ class Worker:
         while clock.monotonic() < until and self._signs() == before:
             clock.sleep(_SLICE_SECONDS)
 
-    def _signs(self) -> tuple[Wish, int, bool]:
+    def _signs(self) -> tuple[WorkerSignal, int, bool]:
         return self._wish, len(self._alive()), self._session.starting
 
     def _look_around(self) -> None:
@@ -202,21 +202,21 @@ class Worker:
             # The database is away, or a catalog; nothing is begun, and the next look tries again.
             self._outage.is_so(error.message)
         except Exception as error:  # one table's oddity must not end what looks after all the others
-            self._amiss.is_so(pass_.told(error))
+            self._amiss.is_so(passes.told(error))
 
     # ------------------------------------------------------------ leading
 
-    def _leading_now(self) -> Lead | None:
+    def _leading_now(self) -> Leadership | None:
         """The lead, once everything that a new term needs has been read."""
-        assert self._lead is not None and self._roster is not None
+        assert self._lead is not None and self._tables is not None
         term = self._lead.term
         if term is None:
             self._term = None
             return None
         if term != self._term:
             with self._lock:
-                self._roster.load()
-                left = self._roster.end_left_open(self._at_work, clock.now(), term, self._not_kept)
+                self._tables.load()
+                left = self._tables.end_left_open(self._at_work, clock.now(), term, self._not_kept)
             for table in left:
                 excused = self._not_kept.pop(table, None) is not None
                 warn("pass-left-open", table=table, reason=NOT_KEPT if excused else LEFT_OPEN)
@@ -231,8 +231,8 @@ class Worker:
 
         By how they stand and not by what this look found: who died before this was written down has left it to the next.
         """
-        assert self._roster is not None
-        found = {each.table: pass_.given_up(each) for each in self._roster.too_often_left()}
+        assert self._tables is not None
+        found = {each.table: passes.given_up(each) for each in self._tables.too_often_left()}
         if not found:
             return
         for suspension in found.values():
@@ -246,19 +246,19 @@ class Worker:
 
     def _suspend(self, suspension: Suspension) -> None:
         """One that somebody else has said stays as it was said."""
-        assert self._roster is not None
-        if suspension.table in self._roster.book().suspended:
+        assert self._tables is not None
+        if suspension.table in self._tables.book().suspended:
             return
-        Standings(self._api.state).suspend(suspension)
+        TableSchedules(self._api.state).suspend(suspension)
         with self._lock:
-            self._roster.refresh()
+            self._tables.refresh()
         warn("suspended", table=suspension.table, reason=suspension.reason)
 
     def _refresh(self) -> None:
-        assert self._roster is not None
+        assert self._tables is not None
         if clock.monotonic() - self._refreshed >= _REFRESH_SECONDS:
             with self._lock:
-                self._roster.refresh()
+                self._tables.refresh()
             self._refreshed = clock.monotonic()
 
     def _ready(self) -> bool:
@@ -266,7 +266,7 @@ class Worker:
 
     # ------------------------------------------------------------ turns
 
-    def _start_turns(self, lead: Lead) -> None:
+    def _start_turns(self, lead: Leadership) -> None:
         """Requests first, the oldest first, as far as they leave a place to who is due. A table at work is waited for."""
         term = lead.term
         if term is None or not self._free():
@@ -285,31 +285,31 @@ class Worker:
             if each.table not in self._at_work and requests.claim(each.id, term, clock.now()):
                 # Somebody may have refreshed it since we looked; from the claim on it stays as it is.
                 claimed = requests.get(each.id) or each
-                self._start(lead, Turn(each.table, request=claimed, reason=f"request {each.id}"), term)
+                self._start(lead, Pass(each.table, request=claimed, reason=f"request {each.id}"), term)
         for turn in due:
             if not self._has_room(turn.table):
                 return
-            self._start(lead, Turn(turn.table, turn.jobs, reason=turn.reason), term)
+            self._start(lead, Pass(turn.table, turn.jobs, reason=turn.reason), term)
 
-    def _may_begin(self, request: Request) -> bool:
+    def _may_begin(self, request: PassRequest) -> bool:
         """Not while its table is at work. One that was begun and could not be ended is tried again when the table is: by whom
         it was begun does not matter, since a pass that brings the worker down is always another leader's by then. Who asks
         anew for such a table waits as well."""
-        assert self._roster is not None
+        assert self._tables is not None
         if request.table in self._at_work:
             return False
-        last = self._roster.of(request.table)
+        last = self._tables.of(request.table)
         if last is None or last.retry_at is None:
             return True
         tried = request.state is RequestState.CLAIMED or last.left_open > 0
         return not tried or last.retry_at <= clock.now()
 
-    def _due(self, asked: Collection[str]) -> Sequence[Due]:
+    def _due(self, asked: Collection[str]) -> Sequence[DueTable]:
         """Who is due, in order. Tables that somebody asked for come by their requests, which do all that is due and more."""
-        assert self._roster is not None
+        assert self._tables is not None
         with self._lock:
-            book = self._roster.book({name: each.began for name, each in self._at_work.items()})
-            decision = decide(self._roster.charges, book, self._rules, clock.now())
+            book = self._tables.book({name: each.began for name, each in self._at_work.items()})
+            decision = decide(self._tables.tracked_tables, book, self._rules, clock.now())
         return [each for each in decision.due if each.table not in asked]
 
     def _free(self) -> int:
@@ -317,21 +317,21 @@ class Worker:
 
     def _has_room(self, table: str) -> bool:
         """A free place, and company that both can bear. Who has to be alone is waited for: nothing is begun before it."""
-        assert self._roster is not None
-        alone = any(map(self._roster.needs_to_be_alone, (table, *self._at_work)))
+        assert self._tables is not None
+        alone = any(map(self._tables.needs_to_be_alone, (table, *self._at_work)))
         return self._free() > 0 and not (alone and self._at_work)
 
-    def _start(self, lead: Lead, turn: Turn, term: int) -> None:
-        assert self._roster is not None
+    def _start(self, lead: Leadership, turn: Pass, term: int) -> None:
+        assert self._tables is not None
         now, stop = clock.now(), lead.stop
         with self._lock:
-            if not self._roster.change(turn.table, lambda last: [pass_.begin(turn, last, now)], term):
+            if not self._tables.change(turn.table, lambda last: [passes.begin(turn, last, now)], term):
                 return  # another leads by now; the watch tells us in a moment
         tell("pass-begins", table=turn.table, jobs=turn.jobs, why=turn.reason)
 
         def work() -> None:
             staged = self._rules.schedule.mode != INTERVAL
-            ended = pass_.do(self._api, turn, term, stop, staged=staged)
+            ended = passes.do(self._api, turn, term, stop, staged=staged)
             if not self._keep(lead, ended, term):
                 self._not_kept[turn.table] = now
 
@@ -340,7 +340,7 @@ class Worker:
         self._asked_last = turn.request is not None
         thread.start()
 
-    def _keep(self, lead: Lead, ended: Ended, term: int) -> bool:
+    def _keep(self, lead: Leadership, ended: PassResult, term: int) -> bool:
         """Written down, if need be once the database is back; no longer than the term lasts: then the next leader finds it open.
 
         False where the database was away for that long.
@@ -359,20 +359,20 @@ class Worker:
             except Exception as error:
                 # The database does not take it. In other words then: a table that does not back off would come again at once.
                 warn(
-                    "pass-not-kept", table=ended.turn.table, state=str(ended.state), reason=pass_.told(error)
+                    "pass-not-kept", table=ended.turn.table, state=str(ended.state), reason=passes.told(error)
                 )
                 if odd:
                     return True
                 odd, reason = True, f"what came of it cannot be written down ({type(error).__name__})"
                 ended = replace(ended, jobs=(), trouble=LakewardenError(reason=reason))
 
-    def _write_down(self, ended: Ended, term: int) -> None:
-        assert self._roster is not None
+    def _write_down(self, ended: PassResult, term: int) -> None:
+        assert self._tables is not None
         table = ended.turn.table
         with self._lock:
-            slots = self._roster.change(table, lambda last: pass_.standings(ended, last, self._config), term)
+            slots = self._tables.change(table, lambda last: passes.standings(ended, last, self._config), term)
         failures = slots[0].failures if slots else 0  # none: another leads by now
-        suspended = pass_.suspension(ended, failures, self._config)
+        suspended = passes.suspension(ended, failures, self._config)
         if suspended is not None:
             self._suspend(suspended)
         self._answer(ended, term)
@@ -387,8 +387,8 @@ class Worker:
             reason=ended.reason,
         )
 
-    def _answer(self, ended: Ended, term: int) -> None:
-        request, said = ended.turn.request, pass_.answer(ended)
+    def _answer(self, ended: PassResult, term: int) -> None:
+        request, said = ended.turn.request, passes.answer(ended)
         if request is not None and said is not None:
             state, reason = said
             Requests(self._api.state).end(request.id, term, state, ended.run_ids, reason, ended.at)
@@ -416,41 +416,41 @@ class Worker:
             nonlocal asked, lives
             if clock.monotonic() - asked >= 1.0:
                 asked, lives = clock.monotonic(), self._session.lives()
-            return self._wish is not Wish.GO_ON or self._term != term or not lives
+            return self._wish is not WorkerSignal.GO_ON or self._term != term or not lives
 
         return over
 
     def _discover(self, over: Callable[[], bool]) -> None:
         """Every table of every catalog. Those of a catalog that does not answer stay as they are known."""
-        assert self._roster is not None
+        assert self._tables is not None
         term, found, silent = self._term, list[str](), list[str]()
         if term is None:  # the lease was lost before this thread came to it
             return
         for catalog in self._api.lake.catalogs():
-            self._unlisted.setdefault(catalog, Told("catalog-unreadable", catalog=catalog))
+            self._unlisted.setdefault(catalog, LoggedState("catalog-unreadable", catalog=catalog))
             try:
                 found += [str(each) for each in self._api.tables(catalog)]
             except Exception as error:  # whatever one catalog says, the others are asked too
                 if over():
                     return
                 silent.append(catalog)
-                self._unlisted[catalog].is_so(pass_.told(error))
+                self._unlisted[catalog].is_so(passes.told(error))
                 continue
             self._unlisted[catalog].is_over()
         with self._lock:
-            known = [each.table for each in self._roster.charges]
+            known = [each.table for each in self._tables.tracked_tables]
             found += [each for each in known if TableRef.parse(each).catalog in silent]
-            new, gone = self._roster.discovered(found, clock.now(), term)
+            new, gone = self._tables.discovered(found, clock.now(), term)
         if new or gone:
-            tell("tables", known=len(self._roster.charges), new=new, gone=gone)
+            tell("tables", known=len(self._tables.tracked_tables), new=new, gone=gone)
 
     # ------------------------------------------------------------ leaving
 
-    def _leave(self, lead: Lead) -> None:
+    def _leave(self, lead: Leadership) -> None:
         """Finish what runs or, when time is over or somebody insists, stop it cleanly; then let a standby take over."""
         tell("draining", at_work=self.at_work(), seconds=self._config.drain_seconds)
         until = clock.monotonic() + self._config.drain_seconds
-        while self._alive() and self._wish is not Wish.ABORT and clock.monotonic() < until:
+        while self._alive() and self._wish is not WorkerSignal.ABORT and clock.monotonic() < until:
             clock.sleep(_SLICE_SECONDS)
         if self._alive():
             self._stop_runs(lead)
@@ -462,7 +462,7 @@ class Worker:
         ):  # what they stand on goes when this returns
             clock.sleep(_SLICE_SECONDS)
 
-    def _stop_runs(self, lead: Lead) -> None:
+    def _stop_runs(self, lead: Leadership) -> None:
         warn("stopping-runs", at_work=self.at_work())
         lead.stop.ask("the worker is shutting down")
         until = clock.monotonic() + ABORT_SECONDS

@@ -17,12 +17,12 @@ from lakewarden.errors import Unreachable
 from lakewarden.jobs.cancel import Stop
 from lakewarden.model.run import Owner
 from lakewarden.state.leases import Lease, Leases
-from lakewarden.worker.log import Told, tell, warn
+from lakewarden.worker.log import LoggedState, tell, warn
 
 _WATCH_SECONDS = 0.2
 
 
-class Lead:
+class Leadership:
     """One process's part in who leads. `stop` is that of the present term: it is asked when the term is over for us."""
 
     def __init__(
@@ -36,7 +36,7 @@ class Lead:
         self._left = False  # for good: it takes no other lease
         self._away_until = 0.0  # before that it takes no lease
         self._until = 0.0  # by this process's own clock: no longer than the database's
-        self._outage, self._followed = Told("database-unreachable"), ""
+        self._outage, self._followed = LoggedState("database-unreachable"), ""
         self.stop = Stop()
 
     @property

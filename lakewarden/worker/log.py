@@ -24,7 +24,7 @@ def _word(value: Any) -> str:
     return f'"{text}"' if " " in text else text
 
 
-class Told:
+class LoggedState:
     """A state of things that is told when it comes and when it goes, and not in between."""
 
     def __init__(self, event: str, **facts: Any) -> None:

@@ -24,8 +24,8 @@ from lakewarden.model.run import Job, RunState, Trigger
 from lakewarden.model.table_name import TableRef
 from lakewarden.services.schedule import JobEnded
 from lakewarden.state.fleet import BY_WORKER
-from lakewarden.state.requests import Request, RequestState
-from lakewarden.state.schedule import PASS, Standing, Suspension
+from lakewarden.state.requests import PassRequest, RequestState
+from lakewarden.state.schedule import PASS, Suspension, TableSchedule
 from lakewarden.worker import schedule
 from lakewarden.worker.schedule import backoff
 from lakewarden.worker.tables import RUNNING
@@ -36,12 +36,12 @@ _LESS_THAN_ALL = (RunState.NOTHING_TO_DO, RunState.PARTIAL)
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class Pass:
     """The work of a turn: these jobs of the table or, for a request, its whole pass."""
 
     table: str
     jobs: tuple[Job, ...] = ()
-    request: Request | None = None
+    request: PassRequest | None = None
     reason: str = ""
 
     @property
@@ -50,13 +50,13 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class PassResult:
     """The result of a turn. `trouble` is the error that ended it. `stopped`: this worker was asked to stop, and the rest is owed.
 
     `cut` are jobs that did only a part of their work because a quiet window began while they ran.
     """
 
-    turn: Turn
+    turn: Pass
     began: datetime
     at: datetime
     jobs: tuple[JobEnded, ...]
@@ -123,13 +123,13 @@ _WORST_FIRST = (
 )
 
 
-def begin(turn: Turn, last: Standing | None, now: datetime) -> Standing:
+def begin(turn: Pass, last: TableSchedule | None, now: datetime) -> TableSchedule:
     """The standing during the turn. A later leader that finds it knows that the worker stopped in the middle."""
     failures, left_open = (0, 0) if last is None else (last.failures, last.left_open)
-    return Standing(turn.table, PASS, now, None, RUNNING, turn.reason, failures, left_open=left_open)
+    return TableSchedule(turn.table, PASS, now, None, RUNNING, turn.reason, failures, left_open=left_open)
 
 
-def do(api: Lakewarden, turn: Turn, lease_term: int, stop: Stop, *, staged: bool) -> Ended:
+def do(api: Lakewarden, turn: Pass, lease_term: int, stop: Stop, *, staged: bool) -> PassResult:
     """Never raises: an error is part of the result."""
     began, done, cut = clock.now(), list[JobEnded](), set[Job]()
     ref = TableRef.parse(turn.table)
@@ -157,16 +157,16 @@ def do(api: Lakewarden, turn: Turn, lease_term: int, stop: Stop, *, staged: bool
     except Exception as error:  # the table could not be read, the database is away, Spark is gone
         trouble = error
     stopped = stop.asked and (trouble is not None or any(_interrupted(each) for each in done))
-    return Ended(turn, began, clock.now(), tuple(done), trouble, stopped, frozenset(cut))
+    return PassResult(turn, began, clock.now(), tuple(done), trouble, stopped, frozenset(cut))
 
 
-def standings(ended: Ended, last: Standing | None, config: WorkerConfig) -> list[Standing]:
+def standings(ended: PassResult, last: TableSchedule | None, config: WorkerConfig) -> list[TableSchedule]:
     """The standings of the table and its jobs after the turn. If they are written already, nothing is counted again."""
     if last is not None and last.ended_at == ended.at:
         return [last]
     failures = _failures(ended, last)
     retry_at = _retry_at(ended, failures, config)
-    whole = Standing(
+    whole = TableSchedule(
         ended.turn.table,
         PASS,
         ended.began,
@@ -177,7 +177,7 @@ def standings(ended: Ended, last: Standing | None, config: WorkerConfig) -> list
         retry_at,
         ended.run_ids,
     )
-    jobs: dict[str, Standing] = {}
+    jobs: dict[str, TableSchedule] = {}
     for each in ended.jobs:
         stands = _job(each, ended, retry_at)
         # Purge runs twice if a cold table has trashed files: if either is incomplete, it stays owed.
@@ -186,7 +186,7 @@ def standings(ended: Ended, last: Standing | None, config: WorkerConfig) -> list
     return [whole, *jobs.values()]
 
 
-def suspension(ended: Ended, failures: int, config: WorkerConfig) -> Suspension | None:
+def suspension(ended: PassResult, failures: int, config: WorkerConfig) -> Suspension | None:
     """After so many failures in a row an operator has to look: the schedule skips the table until then.
 
     Not if a catalog did not answer: after one night without it, every table would wait for an operator to resume it.
@@ -196,7 +196,7 @@ def suspension(ended: Ended, failures: int, config: WorkerConfig) -> Suspension 
     return _suspension(ended.turn.table, ended.at, failures, ended.reason)
 
 
-def given_up(last: Standing) -> Suspension:
+def given_up(last: TableSchedule) -> Suspension:
     """The same for passes that no worker finished."""
     assert last.ended_at is not None, "it was ended by who found it open"
     return _suspension(last.table, last.ended_at, last.left_open, last.reason)
@@ -210,7 +210,7 @@ def _suspension(table: str, at: datetime, failures: int, why: str) -> Suspension
     return Suspension(table, at, reason, BY_WORKER)
 
 
-def answer(ended: Ended) -> tuple[RequestState, str] | None:
+def answer(ended: PassResult) -> tuple[RequestState, str] | None:
     """The outcome of the request for the turn; None if it continues: the next leader takes it."""
     if ended.stopped or (ended.trouble is not None and _outside(ended.trouble)):
         return None
@@ -224,7 +224,7 @@ def _nothing(jobs: Sequence[JobEnded]) -> str:
     return "" if any(each.state is not RunState.NOTHING_TO_DO for each in jobs) else "there was nothing to do"
 
 
-def _failures(ended: Ended, last: Standing | None) -> int:
+def _failures(ended: PassResult, last: TableSchedule | None) -> int:
     before = 0 if last is None else last.failures
     if ended.failed:
         return before + 1
@@ -233,20 +233,20 @@ def _failures(ended: Ended, last: Standing | None) -> int:
     return before if undone or ended.trouble is not None else 0
 
 
-def _retry_at(ended: Ended, failures: int, config: WorkerConfig) -> datetime | None:
+def _retry_at(ended: PassResult, failures: int, config: WorkerConfig) -> datetime | None:
     if ended.failed:
         return ended.at + backoff(failures, config)
     return ended.at + timedelta(seconds=config.retry_seconds) if ended.waits else None
 
 
-def _job(each: JobEnded, ended: Ended, retry_at: datetime | None) -> Standing:
+def _job(each: JobEnded, ended: PassResult, retry_at: datetime | None) -> TableSchedule:
     owed: datetime | None = None
     if each.skipped or _failed(each) or _outside(each.error):
         owed = retry_at or ended.at
     elif each.job in ended.cut or (ended.stopped and _interrupted(each)):
         owed = ended.at
     run_ids = (each.run.id,) if each.run is not None and each.run.id else ()
-    return Standing(
+    return TableSchedule(
         ended.turn.table,
         str(each.job),
         each.began,

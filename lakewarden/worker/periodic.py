@@ -11,7 +11,7 @@ from lakewarden.worker.log import warn
 
 
 @dataclass(frozen=True, slots=True)
-class Chore:
+class PeriodicTask:
     """Something to do every so often while this worker leads, on a thread of its own, one at a time.
 
     `do` is handed what it asks now and then: whether it should end, because the worker leaves, leads no more or has no Spark.
@@ -22,8 +22,8 @@ class Chore:
     do: Callable[[Callable[[], bool]], None]
 
 
-class Chores:
-    def __init__(self, chores: Sequence[Chore]) -> None:
+class PeriodicTasks:
+    def __init__(self, chores: Sequence[PeriodicTask]) -> None:
         self._chores = chores
         self._next: dict[str, float] = {}
         self._running: dict[str, threading.Thread] = {}
@@ -44,7 +44,7 @@ class Chores:
     def at_work(self) -> bool:
         return any(each.is_alive() for each in self._running.values())
 
-    def _begin(self, chore: Chore, over: Callable[[], bool]) -> None:
+    def _begin(self, chore: PeriodicTask, over: Callable[[], bool]) -> None:
         def work() -> None:
             try:
                 chore.do(over)

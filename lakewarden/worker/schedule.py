@@ -20,7 +20,7 @@ from lakewarden.model.job import JOBS, Pause
 from lakewarden.model.plain import Plain
 from lakewarden.model.reason import Reason
 from lakewarden.model.run import Job
-from lakewarden.state.schedule import PASS, Standing, Suspension
+from lakewarden.state.schedule import PASS, Suspension, TableSchedule
 from lakewarden.worker.times import INTERVAL, Times, times_of
 
 MOST_DEBT = 100.0
@@ -28,7 +28,7 @@ WHOLE_PASS = "a whole pass"
 
 
 @dataclass(frozen=True, slots=True)
-class Charge:
+class TrackedTable:
     """A table that the worker maintains: since when, and the jobs of its pass. `off` says why there are none."""
 
     table: str
@@ -38,16 +38,16 @@ class Charge:
 
 
 @dataclass(frozen=True, slots=True)
-class Book:
+class ScheduleSnapshot:
     """What is known about the tables: by table the standing of each slot, suspensions, debts, and since when it is worked on."""
 
-    standings: Mapping[str, Mapping[str, Standing]] = field(default_factory=dict)
+    standings: Mapping[str, Mapping[str, TableSchedule]] = field(default_factory=dict)
     suspended: Mapping[str, Suspension] = field(default_factory=dict)
     debts: Mapping[str, float] = field(default_factory=dict)
     at_work: Mapping[str, datetime] = field(default_factory=dict)
 
 
-class Why(StrEnum):
+class WaitReason(StrEnum):
     """Why a table has no turn now."""
 
     SUSPENDED = "suspended"
@@ -59,7 +59,7 @@ class Why(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Due(Plain):
+class DueTable(Plain):
     """A turn: its jobs, and since when they are due. `urgency` orders the turns. `left_out` are due jobs that must wait, with the reason."""
 
     table: str
@@ -76,12 +76,12 @@ class Due(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting(Plain):
+class WaitingTable(Plain):
     """No turn now: why, and when the table is next; None if an operator must act first. `jobs` are those due at that time, and
     `whole` is true if that is every job of the table."""
 
     table: str
-    why: Why
+    why: WaitReason
     reason: str
     next_at: datetime | None
     jobs: tuple[Job, ...] = ()
@@ -97,13 +97,13 @@ class Decision(Plain):
     """`due` is in the order of the turns, `waiting` in the order of `next_at`."""
 
     at: datetime
-    due: tuple[Due, ...]
-    waiting: tuple[Waiting, ...]
+    due: tuple[DueTable, ...]
+    waiting: tuple[WaitingTable, ...]
 
     JSON_KEYS = "at due waiting"
 
-    def of(self, table: str) -> Due | Waiting | None:
-        turns: tuple[Due | Waiting, ...] = (*self.due, *self.waiting)
+    def of(self, table: str) -> DueTable | WaitingTable | None:
+        turns: tuple[DueTable | WaitingTable, ...] = (*self.due, *self.waiting)
         return next((each for each in turns if each.table == table), None)
 
     def only(self, table: str) -> Decision:
@@ -113,7 +113,7 @@ class Decision(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class ScheduleRules:
     """The settings that a decision depends on."""
 
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
@@ -121,17 +121,19 @@ class Rules:
     budgets: BudgetsConfig = field(default_factory=BudgetsConfig)
 
 
-def decide(charges: Sequence[Charge], book: Book, rules: Rules, now: datetime) -> Decision:
+def decide(
+    tracked_tables: Sequence[TrackedTable], book: ScheduleSnapshot, rules: ScheduleRules, now: datetime
+) -> Decision:
     """The turn of every table, or why it has none now."""
     deciding = _Deciding(book, rules, now)
-    found = [deciding.judge(each) for each in charges]
-    due = sorted((each for each in found if isinstance(each, Due)), key=_order)
-    waiting = [each for each in found if isinstance(each, Waiting)]
+    found = [deciding.judge(each) for each in tracked_tables]
+    due = sorted((each for each in found if isinstance(each, DueTable)), key=_order)
+    waiting = [each for each in found if isinstance(each, WaitingTable)]
     waiting.sort(key=lambda each: (each.next_at is None, each.next_at or now, each.table))
     return Decision(now, tuple(due), tuple(waiting))
 
 
-def _order(due: Due) -> tuple[float, datetime, str]:
+def _order(due: DueTable) -> tuple[float, datetime, str]:
     return -due.urgency, due.since, due.table
 
 
@@ -189,7 +191,7 @@ _Line = tuple[Job, str, Times, _Closed | None]
 class _Deciding:
     """Computes once what is the same for all tables at one moment."""
 
-    def __init__(self, book: Book, rules: Rules, now: datetime) -> None:
+    def __init__(self, book: ScheduleSnapshot, rules: ScheduleRules, now: datetime) -> None:
         self._book, self._rules, self._now = book, rules, now
         self._known: dict[int, list[_Line]] = {}
         self._every = timedelta(seconds=rules.schedule.interval_seconds)
@@ -198,25 +200,25 @@ class _Deciding:
         interval = rules.schedule.mode == INTERVAL
         self._reach = now + self._every / 2 if interval else now
 
-    def judge(self, charge: Charge) -> Due | Waiting:
-        table, book = charge.table, self._book
+    def judge(self, tracked: TrackedTable) -> DueTable | WaitingTable:
+        table, book = tracked.table, self._book
         debt = min(max(book.debts.get(table, 0.0), 0.0), MOST_DEBT)
         slots = book.standings.get(table, {})
-        left = self._left_alone(charge, slots, debt)
+        left = self._left_alone(tracked, slots, debt)
         if left is not None:
             return left
         jobs = [
-            _Slot(job, due_at(times, slots.get(name), charge.since), closed)
-            for job, name, times, closed in self._lines(charge.jobs)
+            _Slot(job, due_at(times, slots.get(name), tracked.since), closed)
+            for job, name, times, closed in self._lines(tracked.jobs)
         ]
         owed = [each for each in jobs if each.due_at is not None and each.due_at <= self._now]
         if not owed:
-            return _later(charge, jobs, debt, self._reach - self._now)
+            return _later(tracked, jobs, debt, self._reach - self._now)
         ready = [each for each in owed if each.closed is None]
         return (
-            self._due(charge, slots.get(PASS), jobs, owed, ready, debt)
+            self._due(tracked, slots.get(PASS), jobs, owed, ready, debt)
             if ready
-            else _paused(charge, owed, debt)
+            else _paused(tracked, owed, debt)
         )
 
     def _lines(self, jobs: tuple[Job, ...]) -> list[_Line]:
@@ -228,22 +230,26 @@ class _Deciding:
             self._known[id(jobs)] = found
         return found
 
-    def _left_alone(self, charge: Charge, slots: Mapping[str, Standing], debt: float) -> Waiting | None:
+    def _left_alone(
+        self, tracked: TrackedTable, slots: Mapping[str, TableSchedule], debt: float
+    ) -> WaitingTable | None:
         """Why the table has no turn, whatever the times of its jobs are; None if nothing prevents it."""
-        table = charge.table
+        table = tracked.table
         suspension = self._book.suspended.get(table)
         if suspension is not None:
             reason = (
                 f"suspended since {suspension.since:%Y-%m-%d %H:%M} UTC by {suspension.by}: {suspension.reason}; "
                 f"`lakewarden resume {table}`"
             )
-            return Waiting(table, Why.SUSPENDED, reason, None, debt=debt)
-        if charge.off or not charge.jobs:
-            reason = charge.off or "its policy switches every job off"
-            return Waiting(table, Why.OFF, reason, None, debt=debt)
+            return WaitingTable(table, WaitReason.SUSPENDED, reason, None, debt=debt)
+        if tracked.off or not tracked.jobs:
+            reason = tracked.off or "its policy switches every job off"
+            return WaitingTable(table, WaitReason.OFF, reason, None, debt=debt)
         began = self._book.at_work.get(table)
         if began is not None:
-            return Waiting(table, Why.AT_WORK, f"at work since {began:%H:%M:%S} UTC", None, debt=debt)
+            return WaitingTable(
+                table, WaitReason.AT_WORK, f"at work since {began:%H:%M:%S} UTC", None, debt=debt
+            )
         last = slots.get(PASS)
         if last is not None and last.retry_at is not None and last.retry_at > self._now:
             reason = (
@@ -251,18 +257,18 @@ class _Deciding:
                 if last.failures
                 else last.reason or "it is tried again later"
             )
-            return Waiting(table, Why.BACKING_OFF, reason, last.retry_at, debt=debt)
+            return WaitingTable(table, WaitReason.BACKING_OFF, reason, last.retry_at, debt=debt)
         return None
 
     def _due(
         self,
-        charge: Charge,
-        last: Standing | None,
+        tracked: TrackedTable,
+        last: TableSchedule | None,
         jobs: Sequence[_Slot],
         owed: Sequence[_Slot],
         ready: Sequence[_Slot],
         debt: float,
-    ) -> Due:
+    ) -> DueTable:
         turn = None if last is None else last.began_at
         # The job that was due first decides: debt outweighs at most the time between two turns.
         since = min(each.due_at for each in ready if each.due_at is not None)
@@ -274,7 +280,9 @@ class _Deciding:
         )
         left_out = tuple(f"{each.job}: {each.closed.reason}" for each in owed if each.closed is not None)
         urgency = self._urgency(since, turn, debt)
-        return Due(charge.table, taken, since, debt, urgency, _reason(last, since, debt, self._now), left_out)
+        return DueTable(
+            tracked.table, taken, since, debt, urgency, _reason(last, since, debt, self._now), left_out
+        )
 
     def _urgency(self, due_at: datetime, turn: datetime | None, debt: float) -> float:
         """In intervals. A job that was due before the table's last turn counts from that turn on."""
@@ -291,7 +299,7 @@ class _Slot(NamedTuple):
     closed: _Closed | None
 
 
-def due_at(times: Times, slot: Standing | None, since: datetime) -> datetime | None:
+def due_at(times: Times, slot: TableSchedule | None, since: datetime) -> datetime | None:
     """When a job is due: at `retry_at` if it has one, else by its own times."""
     if slot is None:
         return times.due_at(None, since)
@@ -300,30 +308,32 @@ def due_at(times: Times, slot: Standing | None, since: datetime) -> datetime | N
     return times.due_at(slot.began_at, since)
 
 
-def _paused(charge: Charge, owed: Sequence[_Slot], debt: float) -> Waiting:
+def _paused(tracked: TrackedTable, owed: Sequence[_Slot], debt: float) -> WaitingTable:
     windows = [each.closed for each in owed if each.closed is not None]
     opens = [each.opens_at for each in windows if each.opens_at is not None]
     jobs = tuple(each.job for each in owed)
-    return Waiting(charge.table, Why.WINDOW, windows[0].reason.text, min(opens, default=None), jobs, debt)
+    return WaitingTable(
+        tracked.table, WaitReason.WINDOW, windows[0].reason.text, min(opens, default=None), jobs, debt
+    )
 
 
-def _later(charge: Charge, jobs: Sequence[_Slot], debt: float, reach: timedelta) -> Waiting:
+def _later(tracked: TrackedTable, jobs: Sequence[_Slot], debt: float, reach: timedelta) -> WaitingTable:
     """The next turn has every job that is due within `reach` of it, as in `_due`. With an interval, that is usually all jobs."""
     first = min((each.due_at for each in jobs if each.due_at is not None), default=None)
     if first is None:
         reason = "the schedule has no time for any of its jobs"
-        return Waiting(charge.table, Why.OFF, reason, None, debt=debt)
+        return WaitingTable(tracked.table, WaitReason.OFF, reason, None, debt=debt)
     next_ = tuple(each.job for each in jobs if each.due_at is not None and each.due_at <= first + reach)
     whole = bool(reach) and len(next_) == len(jobs)
     words = WHOLE_PASS if whole else ", ".join(next_)
-    return Waiting(charge.table, Why.LATER, f"next: {words}", first, next_, debt, whole)
+    return WaitingTable(tracked.table, WaitReason.LATER, f"next: {words}", first, next_, debt, whole)
 
 
 def _times_in_a_row(failures: int) -> str:
     return "once" if failures == 1 else f"{failures} times in a row"
 
 
-def _reason(last: Standing | None, since: datetime, debt: float, now: datetime) -> str:
+def _reason(last: TableSchedule | None, since: datetime, debt: float, now: datetime) -> str:
     """Why it has a turn, in one line."""
     owes = f", debt {debt:.0f}" if debt else ""
     if last is None or last.began_at is None:

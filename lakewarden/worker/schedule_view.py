@@ -6,21 +6,21 @@ from datetime import datetime
 
 from lakewarden.client import Lakewarden
 from lakewarden.state.schedule import PASS
-from lakewarden.worker.schedule import Decision, Rules, decide
-from lakewarden.worker.tables import RUNNING, Roster
+from lakewarden.worker.schedule import Decision, ScheduleRules, decide
+from lakewarden.worker.tables import RUNNING, Tables
 
 
-def outlook(api: Lakewarden, now: datetime, roster: Roster | None = None) -> Decision:
+def current_decision(api: Lakewarden, now: datetime, tables: Tables | None = None) -> Decision:
     """The decision that the leader would make now.
 
-    A `roster` that is kept between calls resolves only the policies that changed.
+    `tables`, if kept between calls, resolves only the policies that changed.
     """
-    roster = roster or Roster(api.state, api.config)
-    roster.load()
+    tables = tables or Tables(api.state, api.config)
+    tables.load()
     at_work = {
         name: slots[PASS].began_at or now
-        for name, slots in roster.book().standings.items()
+        for name, slots in tables.book().standings.items()
         if PASS in slots and slots[PASS].state == RUNNING
     }
-    rules = Rules(api.config.schedule, api.config.worker, api.config.budgets)
-    return decide(roster.charges, roster.book(at_work), rules, now)
+    rules = ScheduleRules(api.config.schedule, api.config.worker, api.config.budgets)
+    return decide(tables.tracked_tables, tables.book(at_work), rules, now)

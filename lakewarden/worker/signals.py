@@ -12,14 +12,14 @@ from types import FrameType
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-class Wish(IntEnum):
+class WorkerSignal(IntEnum):
     GO_ON = 0
     DRAIN = 1
     ABORT = 2
 
 
 @contextmanager
-def wishes(wished: Callable[[], None]) -> Iterator[None]:
+def handle_signals(wished: Callable[[], None]) -> Iterator[None]:
     """While the body runs, each signal is handed over. Only the main thread can hear them; elsewhere nothing changes."""
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -12,7 +12,7 @@ PATIENCE_SECONDS = 120.0
 _WAIT_SECONDS = 1.0
 
 
-class Pulse:
+class SparkProbe:
     """One question at a time. While it is not answered the last answer holds, until patience ends: then it is `silent`."""
 
     def __init__(self, ask: Callable[[], bool], patience: float | None = None) -> None:

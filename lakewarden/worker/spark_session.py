@@ -12,10 +12,10 @@ from collections.abc import Callable
 from lakewarden import clock
 from lakewarden.client import Lakewarden
 from lakewarden.spark.session import end_jvm
-from lakewarden.worker.log import Told, tell
+from lakewarden.worker.log import LoggedState, tell
 from lakewarden.worker.passes import told
 from lakewarden.worker.spark_probe import PATIENCE_SECONDS as PULSE_SECONDS
-from lakewarden.worker.spark_probe import Pulse
+from lakewarden.worker.spark_probe import SparkProbe
 
 # How long a leader is without Spark before another one should have a try.
 PATIENCE_SECONDS = 180.0
@@ -27,8 +27,8 @@ _RETRY_SECONDS = 5.0
 
 class Session:
     def __init__(self, api: Lakewarden) -> None:
-        self._api, self._pulse = api, Pulse(self.lives)
-        self._missing = Told("spark-not-ready")
+        self._api, self._pulse = api, SparkProbe(self.lives)
+        self._missing = LoggedState("spark-not-ready")
         self._thread: threading.Thread | None = None
         self._tried = float("-inf")
         self._since: float | None = None  # when it was found missing
@@ -115,7 +115,7 @@ class Session:
     def _ask_anew(self) -> None:
         """What the old pulse is still asked is not about the new session."""
         self._pulse.end()
-        self._pulse = Pulse(self.lives)
+        self._pulse = SparkProbe(self.lives)
 
     def _start(self) -> None:
         try:

@@ -16,10 +16,10 @@ from lakewarden.policy.fleet import FleetJobs
 from lakewarden.policy.patterns import matches
 from lakewarden.state.cold import ColdTables
 from lakewarden.state.database import State
-from lakewarden.state.policies import Policies
-from lakewarden.state.schedule import GONE, PASS, SEEN, Standing, Standings
-from lakewarden.state.tables import Seen, SeenTables
-from lakewarden.worker.schedule import Book, Charge, backoff
+from lakewarden.state.policies import StoredPolicies
+from lakewarden.state.schedule import GONE, PASS, SEEN, TableSchedule, TableSchedules
+from lakewarden.state.tables import SeenTable, SeenTables
+from lakewarden.worker.schedule import ScheduleSnapshot, TrackedTable, backoff
 
 RUNNING = "running"
 _FAILED = RunState.FAILED.value
@@ -28,53 +28,57 @@ LEFT_OPEN = "the worker stopped in the middle of it"
 NOT_KEPT = "the state database was away when it ended"
 
 
-def wanted(table: str, patterns: Sequence[str]) -> bool:
+def is_tracked(table: str, patterns: Sequence[str]) -> bool:
     """Whether a worker with these patterns maintains the table. A pattern that begins with ! excludes tables."""
     out = [each[1:].strip() for each in patterns if each.startswith("!")]
     in_ = [each for each in patterns if not each.startswith("!")] or ["*"]
     return any(matches(table, each) for each in in_) and not any(matches(table, each) for each in out)
 
 
-class Roster:
+class Tables:
     """The tables as of the last `load` or `refresh`."""
 
     def __init__(self, state: State, config: Config) -> None:
-        self._standings, self._policies, self._seen = Standings(state), Policies(state), SeenTables(state)
+        self._schedules, self._policies, self._seen = (
+            TableSchedules(state),
+            StoredPolicies(state),
+            SeenTables(state),
+        )
         self._cold = ColdTables(state)
         self._config = config
-        self._slots: dict[str, dict[str, Standing]] = {}
-        self._book = Book()
+        self._slots: dict[str, dict[str, TableSchedule]] = {}
+        self._book = ScheduleSnapshot()
         self._jobs = FleetJobs(config.policy)
-        self._charges: tuple[Charge, ...] = ()
+        self._tracked_tables: tuple[TrackedTable, ...] = ()
 
     @property
-    def charges(self) -> tuple[Charge, ...]:
-        return self._charges
+    def tracked_tables(self) -> tuple[TrackedTable, ...]:
+        return self._tracked_tables
 
-    def book(self, at_work: Mapping[str, datetime] | None = None) -> Book:
+    def book(self, at_work: Mapping[str, datetime] | None = None) -> ScheduleSnapshot:
         return replace(self._book, standings=self._slots, at_work=dict(at_work or {}))
 
-    def of(self, table: str, slot: str = PASS) -> Standing | None:
+    def of(self, table: str, slot: str = PASS) -> TableSchedule | None:
         return self._slots.get(table, {}).get(slot)
 
     def load(self) -> None:
         """Read everything."""
-        self._slots = self._standings.by_table()
+        self._slots = self._schedules.by_table()
         self.refresh()
 
     def refresh(self) -> None:
         """Read what others may have changed. The standings of a table that was resumed are read again."""
-        suspended = self._standings.suspended()
-        forgiven = {each for each in self._standings.forgiven() if self._fails(each)}
+        suspended = self._schedules.suspended()
+        forgiven = {each for each in self._schedules.forgiven() if self._fails(each)}
         for table in (set(self._book.suspended) - set(suspended)) | forgiven:
-            self._slots[table] = {each.slot: each for each in self._standings.of(table)}
-        self._book = Book(suspended=suspended, debts=self._standings.debts())
+            self._slots[table] = {each.slot: each for each in self._schedules.of(table)}
+        self._book = ScheduleSnapshot(suspended=suspended, debts=self._schedules.debts())
         stored, seen = self._policies.all(), self._seen.all()
         tables = [name for name in self._slots if self._present(name)]
-        self._charges = tuple(
-            self._charge(name, stored.get(name, {}), seen.get(name)) for name in sorted(tables)
+        self._tracked_tables = tuple(
+            self._track(name, stored.get(name, {}), seen.get(name)) for name in sorted(tables)
         )
-        self._jobs.keep({each.table for each in self._charges})
+        self._jobs.keep({each.table for each in self._tracked_tables})
 
     def _fails(self, table: str) -> bool:
         last = self.of(table)
@@ -82,12 +86,12 @@ class Roster:
 
     def _present(self, table: str) -> bool:
         seen = self._slots[table].get(SEEN)
-        return seen is not None and seen.state != GONE and wanted(table, self._config.worker.tables)
+        return seen is not None and seen.state != GONE and is_tracked(table, self._config.worker.tables)
 
     def discovered(self, tables: Iterable[str], now: datetime, lease_term: int | None) -> tuple[int, int]:
         """`tables` are all that exist now. Returns how many are new and how many are gone."""
-        there = {each for each in tables if wanted(each, self._config.worker.tables)}
-        new = [Standing(each, SEEN, now) for each in sorted(there) if not self._is_known(each)]
+        there = {each for each in tables if is_tracked(each, self._config.worker.tables)}
+        new = [TableSchedule(each, SEEN, now) for each in sorted(there) if not self._is_known(each)]
         gone = [
             replace(slots[SEEN], state=GONE, ended_at=now)
             for name, slots in self._slots.items()
@@ -102,22 +106,25 @@ class Roster:
         seen = self.of(table, SEEN)
         return seen is not None and seen.state != GONE
 
-    def put(self, standings: Sequence[Standing], lease_term: int | None) -> bool:
+    def put(self, standings: Sequence[TableSchedule], lease_term: int | None) -> bool:
         """Write to the database and to memory. False, and neither is written, if another worker leads now."""
-        if not self._standings.put_all(standings, lease_term):
+        if not self._schedules.put_all(standings, lease_term):
             return False
         self._note(standings)
         return True
 
     def change(
-        self, table: str, into: Callable[[Standing | None], Sequence[Standing]], lease_term: int | None
-    ) -> Sequence[Standing] | None:
+        self,
+        table: str,
+        into: Callable[[TableSchedule | None], Sequence[TableSchedule]],
+        lease_term: int | None,
+    ) -> Sequence[TableSchedule] | None:
         """Write what `into` makes of the table's pass in the database, to both. None, and neither is written, if another worker leads."""
-        made = self._standings.change(table, into, lease_term)
+        made = self._schedules.change(table, into, lease_term)
         self._note(made or ())
         return made
 
-    def _note(self, standings: Sequence[Standing]) -> None:
+    def _note(self, standings: Sequence[TableSchedule]) -> None:
         for each in standings:
             self._slots.setdefault(each.table, {})[each.slot] = each
 
@@ -140,7 +147,7 @@ class Roster:
             if PASS in each and each[PASS].state == RUNNING and name not in busy
         ]
 
-        def ended(last: Standing | None) -> Sequence[Standing]:
+        def ended(last: TableSchedule | None) -> Sequence[TableSchedule]:
             if last is None or last.state != RUNNING:
                 return ()
             if last.began_at is not None and known.get(last.table) == last.began_at:
@@ -149,7 +156,7 @@ class Roster:
 
         return tuple(name for name in left if self.change(name, ended, lease_term))
 
-    def too_often_left(self) -> tuple[Standing, ...]:
+    def too_often_left(self) -> tuple[TableSchedule, ...]:
         """Passes that were left open so often in a row that an operator has to look."""
         passes = [each[PASS] for each in self._slots.values() if PASS in each]
         most = self._config.worker.max_failures
@@ -162,22 +169,22 @@ class Roster:
 
     # ------------------------------------------------------------ the jobs of a table
 
-    def _charge(self, table: str, stored: Mapping[str, object], seen: Seen | None) -> Charge:
+    def _track(self, table: str, stored: Mapping[str, object], seen: SeenTable | None) -> TrackedTable:
         since = self._slots[table][SEEN].began_at
         properties = seen.properties if seen else {}
         # Asked each time: a cold table is made before the first copy in it is recorded.
         live = self._cold.source(properties, seen.uuid) if seen else ""
         assert since is not None, "a table that is seen is seen at some time"
         found = self._jobs.of(table, properties, stored, live)
-        return Charge(table, since, found.jobs, found.off)
+        return TrackedTable(table, since, found.jobs, found.off)
 
 
-def _not_kept(last: Standing, now: datetime) -> Standing:
+def _not_kept(last: TableSchedule, now: datetime) -> TableSchedule:
     """Not a failure of the table. The result of the pass is lost, so it is tried again at once."""
     return replace(last, state="interrupted", reason=NOT_KEPT, ended_at=now, retry_at=now, left_open=0)
 
 
-def _left_open(last: Standing, config: WorkerConfig, now: datetime) -> Standing:
+def _left_open(last: TableSchedule, config: WorkerConfig, now: datetime) -> TableSchedule:
     """The first time may have been chance: the pass is tried again at once."""
     left = last.left_open + 1
     return replace(

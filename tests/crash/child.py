@@ -11,7 +11,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from lakewarden import Lakewarden
-from lakewarden.rewrite.interface import Written
+from lakewarden.rewrite.interface import GroupResult
 from lakewarden.state.runs import Journal
 from lakewarden.tables.iceberg.writer import IcebergWriter
 
@@ -61,7 +61,7 @@ def let_deletes_arrive() -> None:
 
 def find_rows_changed() -> None:
     """The step that only a broken kernel takes."""
-    Written.differs = True  # type: ignore[assignment,method-assign]
+    GroupResult.differs = True  # type: ignore[assignment,method-assign]
 
 
 def catalog(folder: str, table: str) -> dict[str, str]:

@@ -29,7 +29,7 @@ from lakewarden.state.holds import Loads
 from lakewarden.state.runs import Journal
 from lakewarden.state.trash import TrashedFiles
 from lakewarden.storage import local
-from lakewarden.storage.archive import Archive
+from lakewarden.storage.archive import ObjectArchive
 from lakewarden.tables.iceberg.writer import IcebergColdWriter, IcebergWriter
 from lakewarden.tables.paimon.cold import PaimonColdWriter
 from lakewarden.tables.paimon.writer import PaimonWriter
@@ -58,7 +58,7 @@ PLACES: dict[str, tuple[Any, str]] = {
     "release": (IcebergColdWriter, "release"),
     "let-go": (ColdFiles, "let_go"),
     "left": (ColdSnapshots, "leave"),
-    "move": (Archive, "move"),
+    "move": (ObjectArchive, "move"),
     "classes": (ColdFiles, "classed"),
     "make-cold-paimon": (PaimonColdWriter, "make"),
     "register-paimon": (PaimonColdWriter, "register"),

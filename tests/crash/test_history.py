@@ -13,10 +13,9 @@ import pytest
 
 from lakewarden.jobs.history import PREFIX
 from lakewarden.jobs.run_context import HistoryStep
-from lakewarden.lineage.history import Source
+from lakewarden.lineage.history import EntrySource
 from lakewarden.model.run import RunState
 from tests.crash.test_deleting import CHILD
-from tests.crash.test_deleting import lab as lab
 from tests.support.lab import Lab
 
 pytestmark = pytest.mark.crash
@@ -105,6 +104,6 @@ def test_a_killed_fold(lab: Lab, tmp_path: Path, death: Death) -> None:
     assert told() == expected
     found = lab.lw.history.of(table, limit=None)
     assert found.counts == {"live": 1, "archived": 0, "folded": 4}
-    assert {each.source for each in found.entries} == {Source.LIVE, Source.DETAIL}
+    assert {each.source for each in found.entries} == {EntrySource.LIVE, EntrySource.DETAIL}
     files = [path.name for path in (lab.warehouse / "db/events/metadata").glob(f"{PREFIX}*")]
     assert len(files) <= (2 if death.kept == "table" else 0), "one orphan at most"

@@ -15,11 +15,11 @@ from lakewarden.errors import CommitLost, CommitUnknown, NoSuchTable, Refused, U
 from lakewarden.model.table import Counters, PartitionSpec, Ref, Snapshot, SortOrder, TableView
 from lakewarden.model.table_name import TableRef
 from lakewarden.rewrite.metadata.iceberg_manifests import LISTED, NAMED
-from lakewarden.tables.iceberg.reachability import Reach
+from lakewarden.tables.iceberg.reachability import IcebergReachability
 from lakewarden.tables.interface import Adoption, CommitGuard, HeldByRef
 from lakewarden.tables.manifest_cache import ReachCache
-from lakewarden.tables.metadata_cache import Remembered
-from lakewarden.tables.metadata_files import KnownStrays
+from lakewarden.tables.metadata_cache import CachedMetadata
+from lakewarden.tables.metadata_files import ForeignMetadataCache
 from tests.histories.model import File, Meta, Snap, Table, plain, there
 
 CATALOGS = ["lake", "other"]
@@ -150,9 +150,9 @@ class ModelFormat:
     def write_properties(self, table: TableRef) -> Mapping[str, str]:
         return {}
 
-    def _reach(self, view: TableView) -> Reach:
+    def _reach(self, view: TableView) -> IcebergReachability:
         reader = ModelReader(self._catalog.table(view.ref))
-        return Reach(view, Remembered(view, reader, {}, ReachCache(self._cache, view.uuid)))
+        return IcebergReachability(view, CachedMetadata(view, reader, {}, ReachCache(self._cache, view.uuid)))
 
     def find_commit(self, table: TableRef, summary: Mapping[str, str]) -> int | None:
         snapshots = self._catalog.table(table).meta.snapshots
@@ -292,7 +292,7 @@ class ModelLake:
 
     def __init__(self, format_: ModelFormat) -> None:
         self._format = format_
-        self.strays = KnownStrays()
+        self.strays = ForeignMetadataCache()
         self.incomplete: tuple[str, ...] = ()
         self.aliases = Aliases()
 

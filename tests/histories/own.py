@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from lakewarden.errors import LakewardenError, Refused
-from lakewarden.jobs.pins import Pinning
+from lakewarden.jobs.pins import PinJobs
 from tests.histories import writers
 from tests.histories.format import file_on_disk
 from tests.histories.model import Table, generated, plain, respelled
@@ -155,7 +155,7 @@ def renew(world: World, rng: Random) -> None:
         if found is not None and known.live(now):
             try:
                 known.until = (
-                    Pinning(lw.state, lw.lake.format_for).renew(found, timedelta(hours=48)).expires_at
+                    PinJobs(lw.state, lw.lake.format_for).renew(found, timedelta(hours=48)).expires_at
                 )
             except Refused:
                 del world.pins[pin_id]  # the reader was told that it is gone
@@ -279,8 +279,8 @@ def restore(world: World, rng: Random) -> None:
     try:
         if way <= 1 and found.files:
             lw.restore(table.ref, respelled(rng.choice(found.files).path, rng), operator="ana")
-        elif way == 2 and found.verdicts:
-            lw.restore(table.ref, run=rng.choice(found.verdicts)[0].verdict.id, operator="ana")
+        elif way == 2 and found.batches:
+            lw.restore(table.ref, run=rng.choice(found.batches)[0].batch.id, operator="ana")
         elif way == 3:
             lw.restore(table.ref, everything=True, operator="ana")
     finally:
@@ -288,8 +288,8 @@ def restore(world: World, rng: Random) -> None:
 
 
 def note_restored(world: World) -> None:
-    rows = world.database.ask("SELECT verdict_id, path FROM trash WHERE state = 'restored'")
-    world.restored.update((verdict, plain(path)) for verdict, path in rows)
+    rows = world.database.ask("SELECT batch_id, path FROM trash WHERE state = 'restored'")
+    world.restored.update((batch, plain(path)) for batch, path in rows)
     world.told["files restored"] = len(world.restored)
 
 

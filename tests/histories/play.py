@@ -284,23 +284,23 @@ def check_end(world: World) -> None:
         raise Violated("a run is open though every job ran to its end")
     if ask("SELECT path FROM trash WHERE state = 'erasing'"):
         raise Violated("a file is being deleted by nobody")
-    if ask("SELECT id FROM verdicts WHERE state = 'pending' AND cause = 'expire'"):
-        raise Violated("a verdict was never settled")
-    rows = ask("SELECT verdict_id, path, state, note FROM trash")
-    ended = {(verdict, plain(path)): (state, note) for verdict, path, state, note in rows}
+    if ask("SELECT id FROM trash_batches WHERE state = 'pending' AND cause = 'expire'"):
+        raise Violated("a deletion batch was never settled")
+    rows = ask("SELECT batch_id, path, state, note FROM trash")
+    ended = {(batch, plain(path)): (state, note) for batch, path, state, note in rows}
     if len(ended) != len(rows):
-        raise Violated("a file is twice under one verdict")
+        raise Violated("a file is twice under one deletion batch")
     check_receipts(world, ended)
 
 
 def check_receipts(world: World, ended: Mapping[tuple[str, str], tuple[str, str]]) -> None:
-    """What was deleted has a receipt: under its verdict, or under one that took the file over when its answer was lost."""
+    """What was deleted has a receipt: under its deletion batch, or under one that took the file over when its answer was lost."""
     told = {name for (_, name), (state, _) in ended.items() if state in ("erased", "missing")}
-    for verdict, name in world.deletions:
-        state, note = ended.get((verdict, name), ("nothing", ""))
+    for batch, name in world.deletions:
+        state, note = ended.get((batch, name), ("nothing", ""))
         # A file that came back under its name, or was restored while nobody knew that it is gone, has another story.
         if name not in told and world.disk.writes[name] == 1 and state != "restored":
-            raise Violated(f"{name} was deleted by {verdict} and has no receipt: {state} {note}")
+            raise Violated(f"{name} was deleted by {batch} and has no receipt: {state} {note}")
     unreal = [key for key, (state, _) in ended.items() if state == "erased" and key not in world.deletions]
     if unreal:
         raise Violated(f"{unreal[0]} has a receipt and was not deleted")

@@ -31,7 +31,7 @@ from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
 from lakewarden.state.schema import trashed
 from lakewarden.state.trash import TrashedFiles
-from lakewarden.state.trash_batches import Verdict
+from lakewarden.state.trash_batches import TrashBatch
 from tests.histories.play import History, Stage, failing, shortened
 from tests.histories.world import Violated
 
@@ -141,8 +141,8 @@ def hasty() -> list[Any]:
     def due(self: TrashedFiles, uuid: str, graces: dict[str, timedelta], now: datetime) -> Any:
         return real(self, uuid, dict.fromkeys(graces, timedelta(0)), now)
 
-    def due_at(verdict: Verdict, policy: Policy) -> datetime | None:
-        return verdict.trashed_at
+    def due_at(batch: TrashBatch, policy: Policy) -> datetime | None:
+        return batch.trashed_at
 
     return [patch.object(TrashedFiles, "due", due), patch("lakewarden.jobs.purge.plan.due_at", due_at)]
 

@@ -1,7 +1,7 @@
 """One history's world: tables, files, processes, what was promised to whom; and the judge of every single deletion.
 
 The judge knows what the model knows and what the history did itself. It asks nothing of the code it judges but which
-verdict a deleted path is under.
+batch a deleted path is under.
 """
 
 from __future__ import annotations
@@ -197,9 +197,9 @@ class World:
         name = plain(path)
         if not there(name):
             return
-        verdict = self._judged(path, name, self.clock.tick())
+        batch = self._judged(path, name, self.clock.tick())
         unlink()
-        self.deletions.add((verdict, name))
+        self.deletions.add((batch, name))
         self.told["files erased"] += 1
 
     def _judged(self, path: str, name: str, now: datetime) -> str:
@@ -211,7 +211,7 @@ class World:
             for who, each in promises.items():
                 if each.live(now) and each.covers(name):
                     raise Violated(f"{name} is deleted, and {kind} {who} holds it")
-        return self._check_verdict(path, name, now)
+        return self._check_batch(path, name, now)
 
     def _who_needs(self, name: str) -> str:
         for table in self.tables:
@@ -220,15 +220,15 @@ class World:
                     return f"snapshot {snap.id} of {table.ref} needs it"
         return "a table's own metadata names it"
 
-    def _check_verdict(self, path: str, name: str, now: datetime) -> str:
+    def _check_batch(self, path: str, name: str, now: datetime) -> str:
         rows = self.database.ask(
-            "SELECT v.id, v.state, v.cause, v.trashed_at, v.made_at FROM trash d JOIN verdicts v ON v.id = d.verdict_id "
+            "SELECT v.id, v.state, v.cause, v.trashed_at, v.made_at FROM trash d JOIN trash_batches v ON v.id = d.batch_id "
             "WHERE d.state = 'erasing' AND d.path = ?",
             path,
         )
         if len(rows) != 1:
-            raise Violated(f"{name} is deleted under {len(rows)} verdicts")
-        verdict, state, cause, trashed_at, made_at = rows[0]
+            raise Violated(f"{name} is deleted under {len(rows)} batches")
+        batch, state, cause, trashed_at, made_at = rows[0]
         since = moment(trashed_at)
         grace = self.settings.orphan_grace if cause == "failed-load" else self.settings.grace
         if state != "active" or since is None or since + grace > now:
@@ -241,13 +241,13 @@ class World:
             raise Violated(f"{name} is deleted, it was written after it was trashed")
         if cause == "sweep" and self.disk.written[name] > (moment(made_at) or since) - HARD_FLOOR:
             raise Violated(f"{name} is deleted, it was young when it was swept")
-        if (verdict, name) in self.restored:
-            raise Violated(f"{name} is deleted by {verdict}, from which it was restored")
-        if (verdict, name) in self.deletions:
-            raise Violated(f"{name} is deleted twice by {verdict}")
+        if (batch, name) in self.restored:
+            raise Violated(f"{name} is deleted by {batch}, from which it was restored")
+        if (batch, name) in self.deletions:
+            raise Violated(f"{name} is deleted twice by {batch}")
         if cause == "sweep" and any(each.live(now) and name in each.files for each in self.lost_pins):
             raise Violated(f"{name} is deleted, a pinned snapshot that another tool dropped needs it")
-        return str(verdict)
+        return str(batch)
 
     # ------------------------------------------------------------ after every step
 

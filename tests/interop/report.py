@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.interop.parts import NotToBeHad
 
 
-class Verdict(Enum):
+class Outcome(Enum):
     PASSED = "passed"
     RED = "RED"
     LIMIT = "limit"
@@ -29,13 +29,13 @@ class Result:
     engine: str
     case: str
     location: str
-    verdict: Verdict = Verdict.PASSED
+    outcome: Outcome = Outcome.PASSED
     text: str = ""
     seconds: float = 0
 
     @property
     def line(self) -> str:
-        said = f"{self.verdict.value}: {self.text}" if self.text else self.verdict.value
+        said = f"{self.outcome.value}: {self.text}" if self.text else self.outcome.value
         return f"{self.engine:<11} {self.case:<44} {self.location:<9} {said} ({self.seconds:.0f} s)"
 
 
@@ -54,11 +54,11 @@ class Report:
         try:
             yield result
         except Limit as limit:
-            result.verdict, result.text = Verdict.LIMIT, str(limit)
+            result.outcome, result.text = Outcome.LIMIT, str(limit)
         except NotToBeHad as absent:
-            result.verdict, result.text = Verdict.ABSENT, str(absent)
+            result.outcome, result.text = Outcome.ABSENT, str(absent)
         except Exception as error:
-            result.verdict, result.text = Verdict.RED, _one_line(error)
+            result.outcome, result.text = Outcome.RED, _one_line(error)
             with self.details.open("a") as details:
                 details.write(f"--- {engine}  {case}  {location}\n{traceback.format_exc()}\n")
         result.seconds = time.monotonic() - started
@@ -71,21 +71,21 @@ class Report:
 
     @property
     def red(self) -> bool:
-        return any(result.verdict is Verdict.RED for result in self.results)
+        return any(result.outcome is Outcome.RED for result in self.results)
 
     def table(self) -> str:
-        """Engines by verdicts, then every case that did not pass with its reason."""
+        """Engines by outcomes, then every case that did not pass with its reason."""
         lines = [f"{'engine':<11} {'passed':>7} {'red':>5} {'limit':>6} {'not to be had':>14}"]
         for engine in dict.fromkeys(result.engine for result in self.results):
-            counts = [self._count(engine, verdict) for verdict in Verdict]
+            counts = [self._count(engine, outcome) for outcome in Outcome]
             lines.append("{:<11} {:>7} {:>5} {:>6} {:>14}".format(engine, *counts))
-        others = [result.line for result in self.results if result.verdict is not Verdict.PASSED]
+        others = [result.line for result in self.results if result.outcome is not Outcome.PASSED]
         minutes = (time.monotonic() - self.started) / 60
         ending = f"{len(self.results)} cases in {minutes:.1f} minutes"
         return "\n".join([*lines, *(["", *others] if others else []), "", ending])
 
-    def _count(self, engine: str, verdict: Verdict) -> int:
-        return sum(each.engine == engine and each.verdict is verdict for each in self.results)
+    def _count(self, engine: str, outcome: Outcome) -> int:
+        return sum(each.engine == engine and each.outcome is outcome for each in self.results)
 
 
 def _one_line(error: Exception) -> str:

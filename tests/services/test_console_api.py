@@ -16,7 +16,7 @@ from lakewarden.console import queries
 from lakewarden.console.app import create_app
 from lakewarden.state import schema
 from lakewarden.state.health import HealthRecords, Numbers, TableHealth
-from lakewarden.state.runs import Moment, RunProgress
+from lakewarden.state.runs import ProgressPoint, RunProgress
 from tests.support.console import AT, OPERATE, READ, TABLE, Running, begin_run, console, end_run, see
 
 pytestmark = [pytest.mark.services, pytest.mark.main]
@@ -102,7 +102,7 @@ def test_of_many_looks_some_are_told_and_the_newest_always(running: Running, ana
 
 def test_a_run_tells_how_far_it_is_until_it_ends(running: Running, ana: httpx.Client) -> None:
     run = begin_run(running.warden)
-    RunProgress(running.warden.state).put(run, Moment("compact", 3, 9, "group 1", AT))
+    RunProgress(running.warden.state).put(run, ProgressPoint("compact", 3, 9, "group 1", AT))
     found = ana.get(f"{API}/runs/{run}").json()
     assert found["state"] == "running" and found["progress"]["done_bytes"] == 3
     assert [each["id"] for each in ana.get(f"{API}/runs").json()["runs"]] == [run]

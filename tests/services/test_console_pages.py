@@ -14,14 +14,14 @@ from playwright.sync_api import Browser, Page, expect
 
 from lakewarden import Lakewarden, clock
 from lakewarden.console import queries
-from lakewarden.health.table_details import DueLine, HoldLine, PartLine, Portrait, RefLine, SnapshotLine
+from lakewarden.health.table_details import DueLine, HoldLine, PartLine, RefLine, SnapshotLine, TableDetails
 from lakewarden.model.run import Job, RunState, Trigger
 from lakewarden.services.trigger import read_trigger
 from lakewarden.state.cold import ColdFile, ColdFiles
 from lakewarden.state.health import HealthRecords, Numbers, TableHealth
 from lakewarden.state.process import current_owner
-from lakewarden.state.runs import Moment, RunProgress
-from lakewarden.state.schedule import PASS, SEEN, Standing, Standings
+from lakewarden.state.runs import ProgressPoint, RunProgress
+from lakewarden.state.schedule import PASS, SEEN, TableSchedule, TableSchedules
 from lakewarden.state.schema import homes
 from lakewarden.state.trash import TrashedFiles
 from tests.support.browser import PHONE, WIDE, chromium, page, widest
@@ -90,7 +90,7 @@ def fill(warden: Lakewarden) -> None:
         HealthRecords(warden.state).put([earlier])
     HealthRecords(warden.state).put([look(TABLE, 31)])
     warden.schedule.suspend(OTHER, "the store says no <b>403</b>", "worker")
-    Standings(warden.state).put(Standing(TABLE, PASS, now, now, "done"))
+    TableSchedules(warden.state).put(TableSchedule(TABLE, PASS, now, now, "done"))
     begin(warden)
     trash(warden)
 
@@ -104,7 +104,7 @@ def look(table: str, score: int, inputs: str = "") -> TableHealth:
         )
         for place in range(6)
     )  # fmt: skip
-    portrait = Portrait(
+    portrait = TableDetails(
         "iceberg", 2, f"/wh/{table}", f"/wh/{table}/metadata/v1.json", 7000, 0,
         snapshots=snapshots, snapshots_total=6, refs=(RefLine("main", "branch", 7000), RefLine("audit", "tag", 6997)), refs_total=2,
         holds=(HoldLine("tag", "audit", "", "", 6997, now - timedelta(days=2), None, 5_000_000),), holds_total=1,
@@ -124,7 +124,7 @@ def begin(warden: Lakewarden) -> None:
 
 def say(warden: Lakewarden, done: int) -> None:
     RunProgress(warden.state).put(
-        "run-1", Moment("rewriting", done * 10**6, 10**8, f"group {done}", clock.now())
+        "run-1", ProgressPoint("rewriting", done * 10**6, 10**8, f"group {done}", clock.now())
     )
 
 
@@ -371,7 +371,7 @@ def test_a_runs_page_tells_what_that_run_deleted(running: Running) -> None:
             run_id=run_id, table=TABLE, job="purge", owner=owner, trigger=Trigger(), plan={}, policy={}, now=now
         )  # fmt: skip
         due = files.due(f"uuid-{TABLE}", {"expire": timedelta(0)}, now)
-        ids = [row["id"] for each in due for row in each.to_pylist() if row["verdict"] == f"trash-{run_id}"]
+        ids = [row["id"] for each in due for row in each.to_pylist() if row["batch_id"] == f"trash-{run_id}"]
         files.finish_erasing(run_id, now, erased=files.begin_erasing(ids, run_id, owner, now))
         running.warden.journal.finish(run_id, RunState.DONE, "", {}, (), now)
     with running.browser() as ana:
@@ -487,8 +487,11 @@ def test_a_week_without_times_and_windows_is_a_sentence(plain: tuple[Lakewarden,
     warden, opened = plain
     now = clock.now()
     see(warden, TABLE)
-    Standings(warden.state).put_all(
-        [Standing(TABLE, SEEN, now), *(Standing(TABLE, str(each), now, now, "done") for each in (PASS, *Job))]
+    TableSchedules(warden.state).put_all(
+        [
+            TableSchedule(TABLE, SEEN, now),
+            *(TableSchedule(TABLE, str(each), now, now, "done") for each in (PASS, *Job)),
+        ]
     )
     opened.goto("/schedule")
     expect(opened.locator("main svg.week, main .key")).to_have_count(0)

@@ -29,7 +29,7 @@ from lakewarden.model.run import Job, Owner, RunState
 from lakewarden.state.database import State
 from lakewarden.state.runs import Journal
 from lakewarden.state.trash_batches import FileState
-from lakewarden.tables.iceberg.catalog import Catalogs
+from lakewarden.tables.iceberg.catalog import IcebergCatalogs
 from lakewarden.tables.iceberg.writer import IcebergWriter
 from tests.services.test_s3_deleting import new_lab
 from tests.support.faults import Faults, proxy
@@ -391,16 +391,16 @@ def dying(
 
     None of them: it dies when the table was loaded and the commit is not yet on its way.
     """
-    real, load = IcebergWriter.expire, Catalogs.load
+    real, load = IcebergWriter.expire, IcebergCatalogs.load
 
     def expire(self: IcebergWriter, *arguments: Any) -> None:
         if answered:
             faults.cut_from, faults.cut_after = faults.requests + answered, 0
         else:
-            patched.setattr(Catalogs, "load", last)
+            patched.setattr(IcebergCatalogs, "load", last)
         real(self, *arguments)
 
-    def last(self: Catalogs, ref: Any) -> Any:
+    def last(self: IcebergCatalogs, ref: Any) -> Any:
         loaded = load(self, ref)
         server.kill()
         return loaded

@@ -15,7 +15,7 @@ from lakewarden.model.table_name import TableRef
 from lakewarden.state.database import State
 from lakewarden.state.leases import Leases
 from lakewarden.state.locks import Lock, Locks
-from lakewarden.worker.leader import Lead
+from lakewarden.worker.leader import Leadership
 from tests.support.ports import wait_until
 from tests.support.postgres import Database, Postgres
 
@@ -83,7 +83,7 @@ def test_a_lock_whose_renewal_stopped_is_not_believed_by_its_holder(
 def test_a_leader_leads_again_after_a_failover(
     postgres: Postgres, pg_database: Database, state: State
 ) -> None:
-    lead = Lead(Leases(state), ME, 3.0)
+    lead = Leadership(Leases(state), ME, 3.0)
     with lead.kept():
         wait_until(lambda: lead.term == 1, "it leads", 20)
         with postgres.read_only(pg_database):

@@ -33,7 +33,7 @@ from lakewarden.errors import Refused
 from lakewarden.model.run import RunState
 from lakewarden.state.audit_log import Rejections
 from lakewarden.state.locks import removal
-from lakewarden.state.policies import Policies
+from lakewarden.state.policies import StoredPolicies
 from lakewarden.state.schema import commit_locks
 from tests.support.gateway import LINEAGE, Running, gateway, wire
 from tests.support.ports import wait_until
@@ -333,7 +333,9 @@ def test_policies_of_the_table_and_of_the_state_count(site: Site) -> None:
         python.append(ROWS, snapshot_properties=LINEAGE)
     python.append(ROWS, snapshot_properties={**LINEAGE, "team": "a"})
     with site.running.state() as state:
-        Policies(state).set(f"{site.name}.db.ruled", {"lineage_required_keys": ["desk"]}, None, clock.now())
+        StoredPolicies(state).set(
+            f"{site.name}.db.ruled", {"lineage_required_keys": ["desk"]}, None, clock.now()
+        )
 
     def asks_for_desk() -> bool:
         try:
@@ -391,7 +393,7 @@ def test_lakewardens_own_work_passes_and_others_do_not_undo_it(spark: SparkSessi
     name = f"{site.name}.db.own"
     with site.running.state() as state:
         values = {"snapshot_expiry_reserved": True, "protected_tags": ["audit-*"]}
-        Policies(state).set(name, values, None, clock.now())
+        StoredPolicies(state).set(name, values, None, clock.now())
     other = add_catalog(spark, rest_catalog_properties(site.running.uri))
     with site.lakewarden(spark, site.running.uri) as lw:
         pin = lw.pin(name, first, holder="report", mirror=True, ttl="1h")

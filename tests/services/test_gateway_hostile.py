@@ -19,7 +19,7 @@ from lakewarden.gateway.metrics import NEW
 from lakewarden.state.audit_log import Rejections
 from lakewarden.state.cold import ColdFile, ColdFiles
 from lakewarden.state.holds import Pin, Pins
-from lakewarden.state.policies import Policies
+from lakewarden.state.policies import StoredPolicies
 from tests.services.test_gateway import ROWS, TABLES, Site, drop, ids, remove, site_in, tag
 from tests.support.gateway import LINEAGE, gateway, wire
 from tests.support.ports import wait_until
@@ -120,7 +120,7 @@ def test_a_plus_in_a_path_is_the_space_that_the_catalog_reads(site: Site) -> Non
     first = ids(site.load("my%20table"))[0]
     with site.running.state() as state:
         reserved = {"snapshot_expiry_reserved": True}
-        Policies(state).set(f"{site.name}.db.my table", reserved, None, clock.now())
+        StoredPolicies(state).set(f"{site.name}.db.my table", reserved, None, clock.now())
     for name in ("my%20table", "my+table"):
         assert "db.my table: only Lakewarden expires" in told(site.commit(name, remove(first)), 403)
     assert first in ids(site.load("my%20table"))
@@ -169,7 +169,7 @@ def test_rules_that_were_made_elsewhere_are_not_switched_off_by_a_property(site:
     assert site.commit("switched", setting(**{keys: "team"})).status_code == 200
     with site.running.state() as state:
         stored = {"lineage_required_keys": ["desk"]}
-        Policies(state).set(f"{site.name}.db.switched", stored, None, clock.now())
+        StoredPolicies(state).set(f"{site.name}.db.switched", stored, None, clock.now())
     assert keys in told(site.commit("switched", unsetting(keys)), 403)
     assert site.load("switched")["properties"][keys] == "team"
 

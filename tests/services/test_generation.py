@@ -14,7 +14,7 @@ from lakewarden import clock
 from lakewarden.state.database import State
 from lakewarden.state.generation import Generation, Generations
 from lakewarden.state.holds import Load, Loads, LoadState, Pin, Pins
-from lakewarden.state.policies import Policies
+from lakewarden.state.policies import StoredPolicies
 from lakewarden.state.trash import TrashedFiles
 from tests.support.postgres import Database, Postgres
 
@@ -53,9 +53,9 @@ def test_it_grows_with_what_protects_and_with_each_deletion(state: State) -> Non
 def test_policies_and_staged_loads_protect_too(state: State) -> None:
     """A longer retention that was set, or files on their way into a table, are forgotten like a pin."""
     before = number(state)
-    Policies(state).set("lake.db.t", {"snapshot_retention_hours": 9000}, "me", clock.now())
-    Policies(state).unset("lake.db.t", ["snapshot_retention_hours"])
-    Policies(state).reset("lake.db.t")
+    StoredPolicies(state).set("lake.db.t", {"snapshot_retention_hours": 9000}, "me", clock.now())
+    StoredPolicies(state).unset("lake.db.t", ["snapshot_retention_hours"])
+    StoredPolicies(state).reset("lake.db.t")
     load = Load("l", "lake.db.t", "u", "me", "", LoadState.OPEN, ("/t/x",), (), clock.now())
     Loads(state).begin(load)
     assert number(state) == before + 5

@@ -16,11 +16,11 @@ from sqlalchemy import func, select, text
 
 from lakewarden.errors import LakewardenError
 from lakewarden.lineage.detail import month_of
-from lakewarden.lineage.history import History, Source, Wanted
+from lakewarden.lineage.history import EntrySource, HistoryQuery, TableHistory
 from lakewarden.model.table import Snapshot
 from lakewarden.model.table_name import TableRef
 from lakewarden.state.database import State, _engine, migrate
-from lakewarden.state.history import Archive, Detail, FoldLost, HistoryIndex
+from lakewarden.state.history import Detail, FoldLost, HistoryIndex, SnapshotArchive
 from lakewarden.state.schema import archived_snapshots, history_details
 from tests.services.test_state import to_revision
 from tests.support.lineage import START, snapshots, view_of
@@ -35,18 +35,20 @@ UUID, TABLE = "u", "lake.db.events"
 @pytest.fixture
 def made(state: State) -> list[Snapshot]:
     found = snapshots(120, days=90)
-    Archive(state).add(view_of([]), found, "expire-1", NOW)
+    SnapshotArchive(state).add(view_of([]), found, "expire-1", NOW)
     return found
 
 
 def fold(state: State, made: list[Snapshot], month: str, run: str = "fold-1") -> int:
     ids = [each.id for each in made if month_of(each.committed_at) == month]
-    done = History(state).fold(month, ids, table=TABLE, table_uuid=UUID, run_id=run, now=NOW)
+    done = TableHistory(state).fold(month, ids, table=TABLE, table_uuid=UUID, run_id=run, now=NOW)
     return done.entries
 
 
-def told(state: State, wanted: Wanted | None = None) -> list[Snapshot]:
-    return [each.snapshot for each in History(state).entries(TABLE, UUID, None, wanted or Wanted())]
+def told(state: State, wanted: HistoryQuery | None = None) -> list[Snapshot]:
+    return [
+        each.snapshot for each in TableHistory(state).entries(TABLE, UUID, None, wanted or HistoryQuery())
+    ]
 
 
 def archived(state: State) -> int:
@@ -64,7 +66,7 @@ def test_a_folded_month_says_exactly_what_the_archive_said(state: State, made: l
     fold(state, made, "2024-03")
     assert told(state) == before
     assert archived(state) == 0
-    assert {each.source for each in History(state).entries(TABLE, UUID, None)} == {Source.DETAIL}
+    assert {each.source for each in TableHistory(state).entries(TABLE, UUID, None)} == {EntrySource.DETAIL}
 
 
 @pytest.mark.main
@@ -101,7 +103,7 @@ def test_an_entry_that_is_archived_again_is_told_once_and_folded_once(
     state: State, made: list[Snapshot]
 ) -> None:
     fold(state, made, "2024-01")
-    Archive(state).add(view_of([]), made[:5], "expire-2", NOW)
+    SnapshotArchive(state).add(view_of([]), made[:5], "expire-2", NOW)
     assert told(state) == made[::-1]
     assert fold(state, made[:5], "2024-01", "fold-2") == 5
     assert told(state) == made[::-1]
@@ -110,29 +112,29 @@ def test_an_entry_that_is_archived_again_is_told_once_and_folded_once(
 
 
 def test_live_snapshots_win_and_other_tables_are_not_mixed_in(state: State, made: list[Snapshot]) -> None:
-    Archive(state).add(view_of([], uuid="another"), snapshots(7, 3, seed=5), "expire-9", NOW)
-    found = History(state).entries(TABLE, UUID, view_of(made[-4:]))
+    SnapshotArchive(state).add(view_of([], uuid="another"), snapshots(7, 3, seed=5), "expire-9", NOW)
+    found = TableHistory(state).entries(TABLE, UUID, view_of(made[-4:]))
     assert [each.snapshot for each in found] == made[::-1]
-    assert [each.source for each in found[:5]] == [Source.LIVE] * 4 + [Source.ARCHIVE]
-    assert len(History(state).entries(TABLE, "another", None)) == 7
+    assert [each.source for each in found[:5]] == [EntrySource.LIVE] * 4 + [EntrySource.ARCHIVE]
+    assert len(TableHistory(state).entries(TABLE, "another", None)) == 7
 
 
 def test_questions_open_only_details_that_can_answer(state: State, made: list[Snapshot]) -> None:
     for month in ("2024-01", "2024-02", "2024-03"):
         fold(state, made, month)
-    history = History(state)
+    history = TableHistory(state)
     history.ranges(UUID)
     assert history.opened == 0
     since = START + timedelta(days=60)
-    found = history.entries(TABLE, UUID, None, Wanted(operation="overwrite", since=since))
+    found = history.entries(TABLE, UUID, None, HistoryQuery(operation="overwrite", since=since))
     assert [each.snapshot for each in found] == [
         each for each in made[::-1] if each.operation == "overwrite" and each.committed_at >= since
     ]
     assert history.opened == 1
-    history.entries(TABLE, UUID, None, Wanted(operation="nobody-did-this"))
+    history.entries(TABLE, UUID, None, HistoryQuery(operation="nobody-did-this"))
     assert history.opened == 1
     for each in made[::17]:
-        (one,) = history.entries(TABLE, UUID, None, Wanted(ids=frozenset({each.id})))
+        (one,) = history.entries(TABLE, UUID, None, HistoryQuery(ids=frozenset({each.id})))
         assert one.snapshot == each
 
 
@@ -141,7 +143,7 @@ def test_a_month_that_is_folded_anew_while_it_is_read_is_read_again(
 ) -> None:
     first = [each for each in made if month_of(each.committed_at) == "2024-01"]
     fold(state, first[:10], "2024-01", "fold-1")
-    history, times = History(state), list[int]()
+    history, times = TableHistory(state), list[int]()
 
     class Late(HistoryIndex):
         def details(self, table_uuid: str) -> tuple[Detail, ...]:
@@ -167,7 +169,7 @@ def test_two_who_fold_at_once_lose_and_double_nothing(state: State, made: list[S
             real(self, *arguments)  # type: ignore[arg-type]
 
     def compete(run: str) -> None:
-        history = History(state)
+        history = TableHistory(state)
         history._index = Waiting(state)
         ids = [each.id for each in made if month_of(each.committed_at) == "2024-01"]
         try:
@@ -198,7 +200,7 @@ def test_an_id_that_was_given_again_is_told_as_the_newer_commit(state: State, ma
     other = replace(
         made[-1], committed_at=made[-1].committed_at + timedelta(hours=1), summary={"writer.id": "x"}
     )
-    Archive(state).add(view_of([]), [other], "expire-2", NOW)
+    SnapshotArchive(state).add(view_of([]), [other], "expire-2", NOW)
     assert told(state) == [other, *made[-2::-1]]
 
 
@@ -207,9 +209,9 @@ def test_a_copy_of_a_table_takes_nothing_from_it(state: State) -> None:
     copy = TableRef.parse("lake.db.copy")
     shared, own = snapshots(2, days=2)
     other = replace(own, committed_at=own.committed_at + timedelta(hours=1), summary={"writer.id": "x"})
-    Archive(state).add(view_of([]), [shared, own], "expire-1", NOW)
-    Archive(state).add(view_of([], ref=copy), [shared, other], "expire-2", NOW)
-    history = History(state)
+    SnapshotArchive(state).add(view_of([]), [shared, own], "expire-1", NOW)
+    SnapshotArchive(state).add(view_of([], ref=copy), [shared, other], "expire-2", NOW)
+    history = TableHistory(state)
     for _ in range(2):
         of_copy = history.entries(str(copy), UUID, None)
         assert told(state) == [own, shared]
@@ -244,7 +246,7 @@ def test_the_odd_entry_holds_no_month_up(state: State) -> None:
     odd = replace(odd, summary={"writer.id": "a\ud800b\0", "note\udfff": "x"})
     last = replace(plain, id=9, committed_at=datetime(9999, 12, 31, 23, 59, 59, 999000, tzinfo=UTC))
     first = replace(plain, id=8, committed_at=datetime(999, 5, 1, tzinfo=UTC))
-    Archive(state).add(view_of([]), [plain, odd, last, first], "expire-1", NOW)
+    SnapshotArchive(state).add(view_of([]), [plain, odd, last, first], "expire-1", NOW)
     for month in ("2024-01", "9999-12", "0999-05"):
         fold(state, [plain, odd, last, first], month)
     kept = replace(odd, summary={"writer.id": "a\\ud800b\\x00", "note\\udfff": "x"})
@@ -253,7 +255,7 @@ def test_the_odd_entry_holds_no_month_up(state: State) -> None:
 
 def test_an_id_that_no_snapshot_can_have_is_not_found(state: State, made: list[Snapshot]) -> None:
     fold(state, made, "2024-01")
-    assert told(state, Wanted(ids=frozenset({10**30, made[0].id}))) == [made[0]]
+    assert told(state, HistoryQuery(ids=frozenset({10**30, made[0].id}))) == [made[0]]
 
 
 def test_a_damaged_detail_is_an_error_and_never_an_answer(state: State, made: list[Snapshot]) -> None:

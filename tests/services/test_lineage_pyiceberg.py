@@ -20,7 +20,7 @@ from lakewarden import Lakewarden, clock
 from lakewarden.errors import ConfigError, LineageRejected, UsageError
 from lakewarden.lineage import writing
 from lakewarden.state.audit_log import Rejections
-from lakewarden.state.policies import Policies
+from lakewarden.state.policies import StoredPolicies
 
 pytestmark = [pytest.mark.services, pytest.mark.main]
 
@@ -97,7 +97,9 @@ def test_an_overwrite_needs_an_operator_and_a_ticket(catalog: Catalog, lake: Lak
     table = catalog.create_table("db.events", ROWS.schema)
     with lakewarden.lineage(**SAID):
         table.append(ROWS)
-    Policies(lake.state).set("lake.db.events", {"lineage_overwrite_operators": ["ana"]}, "test", clock.now())
+    StoredPolicies(lake.state).set(
+        "lake.db.events", {"lineage_overwrite_operators": ["ana"]}, "test", clock.now()
+    )
     before = pointer(catalog)
     with (
         lakewarden.lineage(**SAID, operation="overwrite", operator="ben"),

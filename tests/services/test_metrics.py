@@ -32,10 +32,10 @@ from lakewarden.state.audit_log import Rejections
 from lakewarden.state.fleet import BY_WORKER, Fleet
 from lakewarden.state.health import HealthRecords, Numbers, TableHealth
 from lakewarden.state.leases import Leases
-from lakewarden.state.policies import Policies
+from lakewarden.state.policies import StoredPolicies
 from lakewarden.state.requests import Requests
 from lakewarden.state.runs import Journal, current_owner
-from lakewarden.state.schedule import GONE, PASS, SEEN, Standing, Standings, Suspension
+from lakewarden.state.schedule import GONE, PASS, SEEN, Suspension, TableSchedule, TableSchedules
 from lakewarden.state.trash import TrashedFiles
 from lakewarden.state.trash_batches import Tally
 from tests.support.ports import free_port
@@ -92,7 +92,7 @@ def in_trouble(lw: Lakewarden) -> None:
     ran(lw, "r3", Job.COMPACT, RunState.FAILED)
     Rejections(lw.state).add(EVENTS, "gateway", "no writer.id", NOW, 4)
     Rejections(lw.state).add(EVENTS, "job", "no writer.id", NOW, 1)
-    Standings(lw.state).suspend(Suspension(ORDERS, NOW, "ten failures", BY_WORKER))
+    TableSchedules(lw.state).suspend(Suspension(ORDERS, NOW, "ten failures", BY_WORKER))
     assert Leases(lw.state).take(Owner("here", 1, 1.0, "t"), timedelta(seconds=60)) is not None
 
 
@@ -153,12 +153,12 @@ def test_a_scheduled_job_with_nothing_to_do_has_ended_well_and_a_table_that_is_g
     assert told()[EVENTS, "expire"] == NOW.timestamp()
     for days in (4, 8):
         later = NOW + timedelta(days=days)
-        rested = Standing(EVENTS, "expire", later, later, "nothing-to-do")
-        failed = Standing(EVENTS, "compact", later, later, "failed")
-        Standings(lw.state).put_all([rested, failed, Standing(EVENTS, PASS, later, later, "done")])
+        rested = TableSchedule(EVENTS, "expire", later, later, "nothing-to-do")
+        failed = TableSchedule(EVENTS, "compact", later, later, "failed")
+        TableSchedules(lw.state).put_all([rested, failed, TableSchedule(EVENTS, PASS, later, later, "done")])
         assert told()[EVENTS, "expire"] == later.timestamp()
         assert told()[EVENTS, "compact"] == NOW.timestamp()
-    Standings(lw.state).put(Standing(EVENTS, SEEN, NOW, NOW, GONE))
+    TableSchedules(lw.state).put(TableSchedule(EVENTS, SEEN, NOW, NOW, GONE))
     assert not told()
 
 
@@ -184,13 +184,13 @@ def test_orphans_are_counted_from_their_receipts(lw: Lakewarden) -> None:
     files = TrashedFiles(lw.state)
     table = pa.table({"path": ["/a", "/b"], "kind": ["data"] * 2, "size": [1, 1], "stamp": ["", ""]})
     owner = current_owner()
-    for verdict, cause in (("s", "sweep"), ("e", "expire")):
-        files.trash(verdict, EVENTS, "u", cause, "why", table, {}, NOW)
-        files.enforce(verdict, NOW)
+    for batch, cause in (("s", "sweep"), ("e", "expire")):
+        files.trash(batch, EVENTS, "u", cause, "why", table, {}, NOW)
+        files.enforce(batch, NOW)
         [waits] = fleet.waiting()[EVENTS]
-        assert (waits.verdict.cause, waits.live) == (cause, Tally(2, 2))
+        assert (waits.batch.cause, waits.live) == (cause, Tally(2, 2))
         journal = Journal(lw.state)
-        run = f"purge-{verdict}"
+        run = f"purge-{batch}"
         journal.start(run_id=run, table=EVENTS, job=Job.PURGE, owner=owner, trigger=Trigger(), plan={}, policy={}, now=NOW)  # fmt: skip
         ids = [row for page in files.due("u", {cause: timedelta()}, NOW + timedelta(days=1)) for row in page["id"].to_pylist()]  # fmt: skip
         begun = files.begin_erasing(ids, run, owner, NOW)
@@ -223,7 +223,7 @@ def test_receipts_that_stay_for_ever_are_counted_once(lw: Lakewarden) -> None:
         family = next(each for each in kept.collect() if each.name == "orphans_cleaned")
         return {sample.labels["table"]: sample.value for sample in family.samples}
 
-    def purged(number: int, verdict: str) -> None:
+    def purged(number: int, batch: str) -> None:
         """One file of the sweep, in a run of its own."""
         run, owner, at = f"purge-{number}", current_owner(), NOW + timedelta(seconds=number)
         Journal(lw.state).start(run_id=run, table=EVENTS, job=Job.PURGE, owner=owner, trigger=Trigger(), plan={}, policy={}, now=at)  # fmt: skip
@@ -232,10 +232,10 @@ def test_receipts_that_stay_for_ever_are_counted_once(lw: Lakewarden) -> None:
         files.finish_erasing(run, at, erased=files.begin_erasing(ids, run, owner, at))
         Journal(lw.state).finish(run, RunState.DONE, "", {}, (), at)
 
-    for verdict, paths in (("one", ["/a", "/b"]), ("two", ["/c"])):
+    for batch, paths in (("one", ["/a", "/b"]), ("two", ["/c"])):
         table = pa.table({"path": paths, "kind": ["data"] * len(paths), "size": [1] * len(paths), "stamp": [""] * len(paths)})  # fmt: skip
-        files.trash(verdict, EVENTS, "u", "sweep", "why", table, {}, NOW)
-        files.enforce(verdict, NOW)
+        files.trash(batch, EVENTS, "u", "sweep", "why", table, {}, NOW)
+        files.enforce(batch, NOW)
     assert cleaned().get(EVENTS, 0) == 0
     for number in (1, 2, 3):
         purged(number, "one")
@@ -293,7 +293,7 @@ def test_a_table_that_is_gone_is_told_no_longer_and_one_that_stays_keeps_its_num
         journal = Journal(lw.state)
         journal.start(run_id=f"t{number}", table=table, job=Job.COMPACT, owner=current_owner(), trigger=Trigger(), plan={}, policy={}, now=at)  # fmt: skip
         journal.finish(f"t{number}", RunState.DONE, "", {"files_compacted": 7}, (), at)
-    Standings(lw.state).put(Standing(dropped, SEEN, NOW - timedelta(days=9)))
+    TableSchedules(lw.state).put(TableSchedule(dropped, SEEN, NOW - timedelta(days=9)))
 
     def compacted() -> dict[str, float]:
         found = values(lw)
@@ -306,20 +306,20 @@ def test_a_table_that_is_gone_is_told_no_longer_and_one_that_stays_keeps_its_num
     before = compacted()
     assert before == {EVENTS: 40, ORDERS: 0, dropped: 7, by_hand: 7}
     Rejections(lw.state).add(dropped, "gateway", "no writer.id", NOW, 4)
-    Standings(lw.state).put(Standing(dropped, SEEN, NOW - timedelta(days=9), NOW, GONE))
+    TableSchedules(lw.state).put(TableSchedule(dropped, SEEN, NOW - timedelta(days=9), NOW, GONE))
     assert compacted() == {table: value for table, value in before.items() if table != dropped}
     assert of("lineage_validation_failures_total", table=dropped) not in values(lw)
-    Standings(lw.state).put(Standing(dropped, SEEN, NOW))  # made anew under the same name
+    TableSchedules(lw.state).put(TableSchedule(dropped, SEEN, NOW))  # made anew under the same name
     assert compacted() == before
 
 
 def test_suspensions_say_whose_they_are_and_those_of_dropped_tables_are_over(lw: Lakewarden) -> None:
     """A table that an operator set aside, or that is gone, is nothing to be woken for."""
     in_trouble(lw)
-    standings, dropped = Standings(lw.state), "lake.db.dropped"
+    standings, dropped = TableSchedules(lw.state), "lake.db.dropped"
     standings.suspend(Suspension(EVENTS, NOW, "backfill until Friday", "ana"))
     standings.suspend(Suspension(dropped, NOW, "ten failures", BY_WORKER))
-    standings.put(Standing(dropped, SEEN, NOW, NOW, GONE))
+    standings.put(TableSchedule(dropped, SEEN, NOW, NOW, GONE))
     found = values(lw)
     told = {labels for name, labels in found if name == "lakewarden_lake_suspended"}
     assert told == {
@@ -332,7 +332,7 @@ def test_suspensions_say_whose_they_are_and_those_of_dropped_tables_are_over(lw:
 def test_only_jobs_that_are_asked_for_can_be_late_and_one_that_never_ended_well_is(lw: Lakewarden) -> None:
     in_trouble(lw)
     name, never, since = "lakewarden_last_success_timestamp_seconds", "lake.db.never", NOW - timedelta(days=5)
-    Standings(lw.state).put(Standing(never, SEEN, since))
+    TableSchedules(lw.state).put(TableSchedule(never, SEEN, since))
     kept = StateMetrics(lw.state, lw.config)
 
     def told(metrics: StateMetrics = kept) -> dict[tuple[str, str], float]:
@@ -343,10 +343,10 @@ def test_only_jobs_that_are_asked_for_can_be_late_and_one_that_never_ended_well_
     assert told()[never, "expire"] == since.timestamp()
     assert (never, "handoff") not in told()
     for key in ("snapshot_expiry_enabled", "maintenance_enabled"):
-        Policies(lw.state).set(EVENTS, {key: False}, "ana", NOW)
+        StoredPolicies(lw.state).set(EVENTS, {key: False}, "ana", NOW)
         assert (EVENTS, "expire") not in told()
         assert ((EVENTS, "compact") in told()) == (key == "snapshot_expiry_enabled")
-        Policies(lw.state).unset(EVENTS, [key])
+        StoredPolicies(lw.state).unset(EVENTS, [key])
         assert (EVENTS, "expire") in told()
     policy = PolicyConfig(tables=[{"pattern": "*.never", "snapshot_expiry_enabled": False}])
     by_pattern = told(StateMetrics(lw.state, lw.config.model_copy(update={"policy": policy})))
@@ -526,8 +526,8 @@ def test_a_real_prometheus_scrapes_two_of_one_database_and_its_alerts_fire_once(
 ) -> None:
     in_trouble(lw)
     never = "lake.db.never"
-    Standings(lw.state).put(Standing(never, SEEN, NOW - timedelta(days=5)))
-    Standings(lw.state).suspend(Suspension(EVENTS, NOW, "backfill until Friday", "ana"))
+    TableSchedules(lw.state).put(TableSchedule(never, SEEN, NOW - timedelta(days=5)))
+    TableSchedules(lw.state).suspend(Suspension(EVENTS, NOW, "backfill until Friday", "ana"))
     with (
         endpoint(lw) as one,
         endpoint(lw) as two,

@@ -29,7 +29,7 @@ from lakewarden.state.database import State
 from lakewarden.state.runs import Journal
 from lakewarden.storage.objects import Objects
 from lakewarden.tables.jvm import JavaError, bridge
-from lakewarden.tables.paimon.catalog import Catalogs
+from lakewarden.tables.paimon.catalog import PaimonCatalogs
 from lakewarden.tables.paimon.errors import catalog_error
 from tests.support.paimon import PaimonLab, paimon_lab
 from tests.support.undisturbed import EXPIRE, PURGE, Original, both
@@ -185,9 +185,9 @@ def test_every_call_of_the_library_to_its_store_may_fail(
 ) -> None:
     """In the middle of dropping snapshots, too: what is gone is gone from the oldest on, and the rest is without a gap."""
     faults = bridge(original.lab.spark, FAULTY, "lakewarden.tests.PaimonFaults")
-    real = Catalogs.load
+    real = PaimonCatalogs.load
 
-    def load(self: Catalogs, table: TableRef) -> Any:
+    def load(self: PaimonCatalogs, table: TableRef) -> Any:
         loaded = real(self, table)
         try:
             return faults.on(loaded)
@@ -197,7 +197,7 @@ def test_every_call_of_the_library_to_its_store_may_fail(
     @contextmanager
     def failing(nth: int) -> Iterator[None]:
         faults.set(nth, after)
-        with patch.object(Catalogs, "load", load):
+        with patch.object(PaimonCatalogs, "load", load):
             yield
 
     found = every_fault(original, first, apart, failing, faults.calls)

@@ -15,11 +15,11 @@ from pyspark.sql import SparkSession
 
 from lakewarden import clock
 from lakewarden.errors import Unreachable
-from lakewarden.jobs.verify.result import Verdict
+from lakewarden.jobs.verify.result import VerifyResult
 from lakewarden.model.run import Run, RunState
 from lakewarden.model.table_name import TableRef
 from lakewarden.spark.jars import ensure_jars
-from lakewarden.tables.paimon.catalog import Catalogs
+from lakewarden.tables.paimon.catalog import PaimonCatalogs
 from tests.support.paimon import lakewarden
 from tests.support.paimon_s3 import BucketLab, bucket_lab, s3_properties
 from tests.support.ports import free_port
@@ -91,7 +91,7 @@ def test_an_append_table_is_packed_and_tidied(lab: BucketLab) -> None:
     assert (run.counters["files_compacted"], run.counters["files_added"]) == (4, 2)
     assert {each["name"].rpartition(".")[2] for each in lab.files(table)} == {"parquet"}
     found = lab.lw.verify(table, run.snapshot_ids[0])
-    assert found.state is Verdict.PROVEN, found.reason
+    assert found.state is VerifyResult.PROVEN, found.reason
     done(lab, "rewrite-manifests", table, FOLD)
     expire_and_purge(lab, table)
     assert lab.lw.run("sweep", table, ANY).state is RunState.NOTHING_TO_DO
@@ -200,16 +200,16 @@ def test_a_store_that_dies_at_the_commit(spark: SparkSession, s3_bucket: Bucket,
         table = lab.create(**{"commit.max-retries": "0"})
         lab.append(table, 2, days=1)
         rows, before = lab.rows(table), lab.on_disk(table)
-        real = Catalogs.committing
+        real = PaimonCatalogs.committing
 
         @contextmanager
-        def dying(self: Catalogs, ref: TableRef) -> Iterator[Any]:
+        def dying(self: PaimonCatalogs, ref: TableRef) -> Iterator[Any]:
             with real(self, ref) as loaded:
                 s3_bucket.server.kill()
                 yield loaded
 
         try:
-            with patch.object(Catalogs, "committing", dying):
+            with patch.object(PaimonCatalogs, "committing", dying):
                 run = lab.lw.run("compact", table, PACK)
         finally:
             s3_bucket.server.start()

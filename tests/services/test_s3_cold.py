@@ -18,7 +18,7 @@ from lakewarden.model.prices import GIB, PRICES
 from lakewarden.model.run import RunState
 from lakewarden.storage import archive as archive_module
 from lakewarden.storage import s3_copy
-from lakewarden.storage.archive import Archive
+from lakewarden.storage.archive import ObjectArchive
 from tests.services.test_s3_handoff import POLICY, classes
 from tests.services.test_s3_tables import catalog_properties
 from tests.spark.test_cold_retention import handed_off, later
@@ -255,7 +255,7 @@ def test_moving_is_checked_before_and_after(exact_s3: S3, monkeypatch: Any) -> N
     bucket = exact_s3.bucket()
     bucket.put("a", b"abc" * 100)
     bucket.client.put_object(Bucket=bucket.name, Key="g", Body=b"abc", StorageClass="GLACIER")
-    archive = Archive(exact_s3.io())
+    archive = ObjectArchive(exact_s3.io())
     moved = archive.move(
         [(f"{bucket.url}/a", 300), (f"{bucket.url}/g", 3), (f"{bucket.url}/none", 1)], "DEEP_ARCHIVE"
     )
@@ -277,7 +277,7 @@ def test_what_is_too_large_for_one_request_goes_in_parts(exact_s3: S3, monkeypat
     bucket.put("large", body)
     monkeypatch.setattr(s3_copy, "_WHOLE", 6 << 20)
     monkeypatch.setattr(s3_copy, "_PART", 5 << 20)
-    (moved,) = Archive(exact_s3.io()).move([(f"{bucket.url}/large", len(body))], "STANDARD_IA")
+    (moved,) = ObjectArchive(exact_s3.io()).move([(f"{bucket.url}/large", len(body))], "STANDARD_IA")
     assert moved.written and moved.etag.endswith("-4")
     assert bucket.client.get_object(Bucket=bucket.name, Key="large")["Body"].read() == body
     assert classes(bucket) == {"large": "STANDARD_IA"}
@@ -285,24 +285,26 @@ def test_what_is_too_large_for_one_request_goes_in_parts(exact_s3: S3, monkeypat
 
 def test_a_recall_that_takes_its_time_is_waited_for(exact_s3: S3) -> None:
     """The store says twice that it is still at it; only then it lends the copy."""
-    from lakewarden.jobs.cold.locate import COLD, Asked, Whereabouts
-    from lakewarden.jobs.cold.recall import Shelf, recall
+    from lakewarden.jobs.cold.locate import COLD, SnapshotLocation, SnapshotQuestion
+    from lakewarden.jobs.cold.recall import ArchivedFiles, recall
     from lakewarden.model.progress import Silent
     from lakewarden.model.table_name import TableRef
 
     bucket = exact_s3.bucket()
     bucket.client.put_object(Bucket=bucket.name, Key="d", Body=b"abc", StorageClass="DEEP_ARCHIVE")
-    archive, slept = Archive(exact_s3.io()), []
+    archive, slept = ObjectArchive(exact_s3.io()), []
     path = f"{bucket.url}/d"
 
-    def look() -> Shelf:
+    def look() -> ArchivedFiles:
         (found,) = archive.look([path])
         assert found is not None
         if found.until is not None and len(slept) < 2:
-            found = archive_module.Stored(path, 3, found.etag, found.storage_class, restoring=True)
-        return Shelf(1, (found,))
+            found = archive_module.StoredObject(path, 3, found.etag, found.storage_class, restoring=True)
+        return ArchivedFiles(1, (found,))
 
-    asked = Whereabouts(Asked(snapshot_id=1), COLD, TableRef.parse("cold.db.t"), 1, None, "handed off")
+    asked = SnapshotLocation(
+        SnapshotQuestion(snapshot_id=1), COLD, TableRef.parse("cold.db.t"), 1, None, "handed off"
+    )
     options: dict[str, Any] = {"table": "lake.db.t", "days": 2, "speed": "Bulk"}
     soon = recall(asked, look, lambda: archive, PRICES, Silent(), wait=False, **options)
     assert not soon.ready and soon.restoring == 1 and soon.where.tier == "deep" and soon.ready_by is not None

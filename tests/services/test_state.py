@@ -26,10 +26,11 @@ from lakewarden.model.run import Owner, Run, RunState, Trigger
 from lakewarden.state import database
 from lakewarden.state.database import State, migrate
 from lakewarden.state.health import HealthRecords, Numbers, TableHealth
-from lakewarden.state.policies import Policies
+from lakewarden.state.policies import StoredPolicies
 from lakewarden.state.runs import Journal, current_owner, is_gone, new_run_id
 from lakewarden.state.schema import HEAD, REVISIONS, VERSION_TABLE, metadata, run_steps, runs, table_health
-from lakewarden.state.table_details import Painted, PaintedInput
+from lakewarden.state.table_details import DetailIndex, InputRow
+from lakewarden.state.trash import TrashedFiles
 from tests.support.postgres import Database
 
 pytestmark = [pytest.mark.services, pytest.mark.main]
@@ -445,11 +446,11 @@ def test_what_all_portraits_are_asked_for_is_filled_from_those_there_are(url: st
     old.close()
     migrate(url)
     state = State.open(url)
-    assert [(table, each["name"]) for table, each in Painted(state).holds()] == [
+    assert [(table, each["name"]) for table, each in DetailIndex(state).holds()] == [
         (TABLE, "month-end"),
         (TABLE, "p1"),
     ]
-    assert Painted(state).inputs() == (PaintedInput(TABLE, 8, NOW, "append", "lake.db.raw@7"),)
+    assert DetailIndex(state).inputs() == (InputRow(TABLE, 8, NOW, "append", "lake.db.raw@7"),)
     state.close()
 
 
@@ -488,17 +489,59 @@ def test_what_was_doomed_is_in_the_trash_after_an_upgrade(url: str) -> None:
     state.close()
 
 
+def test_a_verdict_is_a_deletion_batch_after_an_upgrade(url: str) -> None:
+    """Tables, columns and keys follow; values that contain the old word stay as they are."""
+    to_revision(url, "0020")
+    old = State(database._engine(url))
+    odd = '/lake/verdict/x "verdict": 1'
+    with old.write() as connection:
+        plan = {"actions": [{"verdict": "r0", "reason": odd}]}
+        connection.execute(insert(runs).values({**OLD_RUN, "plan": plan}))
+        step = {
+            "run_id": "r1",
+            "seq": 1,
+            "name": "trashed",
+            "at": NOW,
+            "detail": {"verdict": "r1", "of": odd},
+        }
+        connection.execute(insert(run_steps).values(step))
+        for statement in (
+            (
+                "INSERT INTO verdicts (id, table_name, table_uuid, cause, reason, state, made_at, detail)"
+                " VALUES ('r1', 't', 'u', 'expire', '', 'active', '2026-11-16 00:00:00', '{}')"
+            ),
+            (
+                "INSERT INTO trash (verdict_id, path, kind, state, note)"
+                " VALUES ('r1', '/lake/verdict/x', 'data', 'trashed', '')"
+            ),
+        ):
+            connection.execute(text(statement))
+    old.close()
+    migrate(url)
+    state = State.open(url)
+    run = Journal(state).get("r1")
+    assert run is not None and run.plan == {"actions": [{"batch": "r0", "reason": odd}]}
+    assert [each.detail for each in Journal(state).steps("r1")] == [{"batch": "r1", "of": odd}]
+    with state.read() as connection:
+        joined = "SELECT b.table_name, f.path FROM trash f JOIN trash_batches b ON b.id = f.batch_id"
+        rows = connection.execute(text(joined)).all()
+    assert [tuple(each) for each in rows] == [("t", "/lake/verdict/x")]
+    batch = TrashedFiles(state).batch("r1")
+    assert batch is not None and (batch.table, batch.cause) == ("t", "expire")
+    state.close()
+
+
 def test_rows_beside_a_portrait_are_those_of_the_newest(state: State) -> None:
-    records, painted = HealthRecords(state), Painted(state)
+    records, details = HealthRecords(state), DetailIndex(state)
     look = TableHealth(TABLE, "u", NOW, "v", 1, 0.0, Numbers(), portrait=PORTRAIT)
     records.put([look, replace(look, table="lake.db.other")])
-    assert len(painted.holds()) == 4
-    assert {each.table for each in painted.inputs_naming("lake.db.raw@")} == {TABLE, "lake.db.other"}
-    assert painted.inputs_naming("lake.db.r_w@") == ()  # a name, not a pattern
+    assert len(details.holds()) == 4
+    assert {each.table for each in details.inputs_naming("lake.db.raw@")} == {TABLE, "lake.db.other"}
+    assert details.inputs_naming("lake.db.r_w@") == ()  # a name, not a pattern
     records.put([replace(look, portrait={**PORTRAIT, "holds": [], "snapshots": []})])
-    assert {table for table, _ in painted.holds()} == {"lake.db.other"}
+    assert {table for table, _ in details.holds()} == {"lake.db.other"}
     records.forget(["lake.db.other"])
-    assert painted.holds() == () and painted.inputs() == ()
+    assert details.holds() == () and details.inputs() == ()
 
 
 def test_questions_of_one_look_see_one_moment_and_share_a_connection(url: str, state: State) -> None:
@@ -545,7 +588,7 @@ def test_an_older_database_is_upgraded_with_its_rows(url: str) -> None:
         assert (report.before, report.after) == ("0001", HEAD)
     state = State.open(url)
     assert Journal(state).get("r1") is not None
-    assert Policies(state).get(TABLE) == {}
+    assert StoredPolicies(state).get(TABLE) == {}
     with pytest.raises(Busy, match="run r1"):
         start(Journal(state), "r2", job="compact-deletes")
     state.close()
@@ -631,7 +674,7 @@ def test_opening_what_is_up_to_date_needs_no_alembic(url: str, state: State) -> 
 
 
 def test_policies_are_set_unset_and_reset(state: State) -> None:
-    policies = Policies(state)
+    policies = StoredPolicies(state)
     assert policies.get(TABLE) == {}
     policies.set(
         TABLE,
@@ -655,14 +698,14 @@ def test_policies_are_set_unset_and_reset(state: State) -> None:
 
 
 def test_setting_is_all_or_nothing(state: State) -> None:
-    policies = Policies(state)
+    policies = StoredPolicies(state)
     with pytest.raises(Exception, match=r"(?i)json"):
         policies.set(TABLE, {"a": 1, "b": object()}, "ana", NOW)
     assert policies.get(TABLE) == {}
 
 
 def test_two_operators_at_once_both_count(state: State) -> None:
-    policies = Policies(state)
+    policies = StoredPolicies(state)
     results = at_once(
         6, lambda index: policies.set(TABLE, {"shared": index, f"k{index}": index, "z": index}, "ana", NOW)
     )

@@ -14,7 +14,7 @@ from sqlalchemy import Table, event, func, select
 from lakewarden import clock
 from lakewarden.config.schema import HealthConfig, PolicyConfig
 from lakewarden.health.collect import Collector
-from lakewarden.jobs.loads.adopt import JOB, Adopting
+from lakewarden.jobs.loads.adopt import JOB, LoadAdoption
 from lakewarden.jobs.run_context import DeletingStep
 from lakewarden.model.run import Owner, RunState, Trigger
 from lakewarden.model.table_name import TableRef
@@ -26,8 +26,8 @@ from lakewarden.state.health import HealthRecords, Numbers, TableHealth
 from lakewarden.state.holds import MIRROR, Heartbeats, Load, Loads, LoadState, Pin, Pins
 from lakewarden.state.requests import Requests, RequestState
 from lakewarden.state.retention import tidy
-from lakewarden.state.runs import Journal, Moment, RunProgress
-from lakewarden.state.schedule import GONE, PASS, SEEN, Standing, Standings, Suspension
+from lakewarden.state.runs import Journal, ProgressPoint, RunProgress
+from lakewarden.state.schedule import GONE, PASS, SEEN, Suspension, TableSchedule, TableSchedules
 from lakewarden.state.schema import (
     archived_snapshots,
     health_history,
@@ -40,8 +40,8 @@ from lakewarden.state.schema import (
     seen_tables,
     standings,
     suspensions,
+    trash_batches,
     trashed,
-    verdicts,
     warnings,
 )
 from lakewarden.state.trash import TrashedFiles
@@ -153,9 +153,11 @@ def ended_request(state: State, table: str, at: datetime) -> None:
 def known(state: State, table: str, gone: datetime | None) -> None:
     """A table with all that is known of it, dropped at that moment or there still."""
     state_ = "" if gone is None else GONE
-    seen = Standing(table, SEEN, LONG - 10 * DAY, gone, state_)
-    Standings(state).put_all([seen, Standing(table, PASS, LONG), Standing(table, "compact", LONG)])
-    Standings(state).suspend(Suspension(table, LONG, "ten failures", "the worker"))
+    seen = TableSchedule(table, SEEN, LONG - 10 * DAY, gone, state_)
+    TableSchedules(state).put_all(
+        [seen, TableSchedule(table, PASS, LONG), TableSchedule(table, "compact", LONG)]
+    )
+    TableSchedules(state).suspend(Suspension(table, LONG, "ten failures", "the worker"))
     add(state, seen_tables, {"table_name": table, "uuid": table, "properties": {}, "seen_at": LONG})
     point(state, table, LONG if gone is None else gone)
 
@@ -285,13 +287,13 @@ def loaded(state: State, id_: str, ended: datetime | None, as_: LoadState) -> No
         assert Loads(state).end(load, as_, ended)
 
 
-def verdict_over(state: State, id_: str, verdict: str, file: str) -> None:
-    add(state, verdicts, {
-        "id": id_, "table_name": TABLE, "table_uuid": "u", "cause": "failed-load", "reason": "it failed", "state": verdict,
-        "made_at": LONG, "trashed_at": None if verdict == "pending" else LONG, "detail": {},
+def batch_over(state: State, id_: str, batch: str, file: str) -> None:
+    add(state, trash_batches, {
+        "id": id_, "table_name": TABLE, "table_uuid": "u", "cause": "failed-load", "reason": "it failed", "state": batch,
+        "made_at": LONG, "trashed_at": None if batch == "pending" else LONG, "detail": {},
     })  # fmt: skip
     add(state, trashed, {
-        "verdict_id": id_, "path": f"s3://b/{id_}", "kind": "data", "state": file, "note": "",
+        "batch_id": id_, "path": f"s3://b/{id_}", "kind": "data", "state": file, "note": "",
     })  # fmt: skip
 
 
@@ -301,14 +303,14 @@ def test_loads_that_ended_long_ago_are_forgotten_once_nothing_is_left_to_do_for_
     failed = ("failed", "not yet trashed", "still there", "being deleted", "deleted", "brought back")
     for id_ in failed:
         loaded(state, id_, LONG, LoadState.FAILED)
-    for id_, verdict, file in (
+    for id_, batch, file in (
         ("not yet trashed", "pending", "trashed"),
         ("still there", "active", "trashed"),
         ("being deleted", "active", "erasing"),
         ("deleted", "active", "erased"),
         ("brought back", "active", "restored"),
     ):
-        verdict_over(state, id_, verdict, file)
+        batch_over(state, id_, batch, file)
     assert tidy(state, BEFORE) == 4
     left = ["adopted lately", "being deleted", "not yet trashed", "open", "still there"]
     assert rows(state, loads, "id") == left and tidy(state, BEFORE) == 0
@@ -342,7 +344,7 @@ def test_an_adoption_that_was_left_open_is_settled_though_its_load_is_forgotten(
     assert tidy(state, BEFORE) == 1
     loaded(state, "load-2", None, LoadState.OPEN)
     table: Any = Adopted()
-    load, _ = Adopting(state, Journal(state), lambda _: table, lambda _: table, lambda: table)._settled(
+    load, _ = LoadAdoption(state, Journal(state), lambda _: table, lambda _: table, lambda: table)._settled(
         "load-2"
     )
     run = Journal(state).get("r")
@@ -356,7 +358,7 @@ def test_how_far_a_run_was_and_who_cancelled_it_is_forgotten_long_after_it_ended
     journal, progress = Journal(state), RunProgress(state)
     for number, (run_id, ended) in enumerate((("old", LONG), ("lately", LATELY), ("open", None))):
         owner = begun(state, run_id, f"compact-{number}", {})
-        progress.put(run_id, Moment("writing", 1, 2, "", LONG))
+        progress.put(run_id, ProgressPoint("writing", 1, 2, "", LONG))
         progress.cancel(run_id, "ana", LONG)
         if ended is not None:
             journal.finish(run_id, RunState.INTERRUPTED, "cancelled by ana", {}, (), ended, owner)
@@ -366,14 +368,14 @@ def test_how_far_a_run_was_and_who_cancelled_it_is_forgotten_long_after_it_ended
 
 
 def test_names_that_somebody_asked_for_and_nobody_ever_saw_are_forgotten(state: State) -> None:
-    book = Standings(state)
+    book = TableSchedules(state)
     for number in range(50):
-        book.put(Standing(f"lake.db.typo{number}", PASS, LONG, LONG, "failed", "no such table", 1))
-    book.put(Standing("lake.db.lately", PASS, LONG, LATELY, "failed"))
-    book.put(Standing("lake.db.at-work", PASS, LONG, None, "running"))
-    book.put(Standing("lake.db.left-out", PASS, LONG, LONG, "done"))  # by the worker's patterns
+        book.put(TableSchedule(f"lake.db.typo{number}", PASS, LONG, LONG, "failed", "no such table", 1))
+    book.put(TableSchedule("lake.db.lately", PASS, LONG, LATELY, "failed"))
+    book.put(TableSchedule("lake.db.at-work", PASS, LONG, None, "running"))
+    book.put(TableSchedule("lake.db.left-out", PASS, LONG, LONG, "done"))  # by the worker's patterns
     HealthRecords(state).put([TableHealth("lake.db.left-out", "u", NOW, "v", 90, 1.0, Numbers(files=1))])
-    book.put_all([Standing(TABLE, SEEN, LONG), Standing(TABLE, PASS, LONG, LONG, "done")])
+    book.put_all([TableSchedule(TABLE, SEEN, LONG), TableSchedule(TABLE, PASS, LONG, LONG, "done")])
     assert tidy(state, BEFORE) == 50
     assert sorted(set(rows(state, standings))) == [
         "lake.db.at-work", TABLE, "lake.db.lately", "lake.db.left-out",
@@ -383,7 +385,7 @@ def test_names_that_somebody_asked_for_and_nobody_ever_saw_are_forgotten(state: 
 def test_what_the_worker_suspended_in_vain_is_forgotten_and_what_an_operator_suspended_stays(
     state: State,
 ) -> None:
-    book = Standings(state)
+    book = TableSchedules(state)
     for name, by, since in (
         ("lake.db.typo", BY_WORKER, LONG),
         ("lake.db.lately", BY_WORKER, LATELY),

@@ -17,9 +17,9 @@ from lakewarden.errors import Refused, RunTaken
 from lakewarden.model.run import Owner, RunState, Trigger
 from lakewarden.state.database import State
 from lakewarden.state.runs import Journal
-from lakewarden.state.schema import trashed, verdicts
+from lakewarden.state.schema import trash_batches, trashed
 from lakewarden.state.trash import TrashedFiles
-from lakewarden.state.trash_batches import FAILED_LOAD, FileState, VerdictState
+from lakewarden.state.trash_batches import FAILED_LOAD, BatchState, FileState
 
 pytestmark = [pytest.mark.services, pytest.mark.main]
 
@@ -64,14 +64,14 @@ def rows(*paths: str, size: int | None = 10, stamp: str | None = None) -> pa.Tab
 
 
 def trash(
-    files: TrashedFiles, *paths: str, verdict: str = "v1", cause: str = "expire", uuid: str = UUID
+    files: TrashedFiles, *paths: str, batch: str = "v1", cause: str = "expire", uuid: str = UUID
 ) -> None:
-    files.trash(verdict, TABLE, uuid, cause, "because", rows(*paths), {"snapshots": [7]}, NOW)
+    files.trash(batch, TABLE, uuid, cause, "because", rows(*paths), {"snapshots": [7]}, NOW)
 
 
-def trashed_now(files: TrashedFiles, *paths: str, verdict: str = "v1", **more: str) -> None:
-    trash(files, *paths, verdict=verdict, **more)
-    files.enforce(verdict, NOW)
+def trashed_now(files: TrashedFiles, *paths: str, batch: str = "v1", **more: str) -> None:
+    trash(files, *paths, batch=batch, **more)
+    files.enforce(batch, NOW)
 
 
 def due(files: TrashedFiles, now: datetime = NOW + DAY, page: int = 50_000) -> list[dict[str, Any]]:
@@ -87,19 +87,19 @@ def states(state: State) -> dict[str, str]:
         return {row.path: row.state for row in connection.execute(select(trashed))}
 
 
-# ------------------------------------------------------------ verdicts
+# ------------------------------------------------------------ deletion batches
 
 
-def test_a_pending_verdict_counts_for_nothing(files: TrashedFiles, state: State, run: str) -> None:
+def test_a_pending_batch_counts_for_nothing(files: TrashedFiles, state: State, run: str) -> None:
     trash(files, "/t/a", "/t/b")
     assert due(files, NOW + 100 * DAY) == []
-    assert [verdict.id for verdict in files.pending(TABLE)] == ["v1"]
+    assert [batch.id for batch in files.pending(TABLE)] == ["v1"]
     with state.read() as connection:
         every = [row.id for row in connection.execute(select(trashed))]
     assert files.begin_erasing(every, run, ME, NOW) == []
 
 
-def test_the_grace_runs_from_the_moment_the_verdict_is_in_force(files: TrashedFiles) -> None:
+def test_the_grace_runs_from_the_moment_the_batch_is_in_force(files: TrashedFiles) -> None:
     trash(files, "/t/a", "/t/b")
     later = NOW + timedelta(hours=5)
     assert files.enforce("v1", later).trashed_at == later
@@ -107,7 +107,7 @@ def test_the_grace_runs_from_the_moment_the_verdict_is_in_force(files: TrashedFi
     assert files.pending(TABLE) == ()
     assert due(files, later + DAY - timedelta(microseconds=1)) == []
     (a, b) = due(files, later + DAY)
-    assert (a["path"], a["size"], a["stamp"], a["verdict"], a["trashed_at"]) == (
+    assert (a["path"], a["size"], a["stamp"], a["batch_id"], a["trashed_at"]) == (
         "/t/a",
         10,
         None,
@@ -124,14 +124,14 @@ def test_many_files_are_written_in_parts(
     five = rows(*(f"/t/{each}" for each in "abcda"))
     tally = files.trash("v1", TABLE, UUID, "expire", "because", five, {}, NOW)
     assert (tally.files, tally.bytes) == (4, 40), "one of them was told twice"
-    # Who took the run over has settled its verdict while the first process was still at it.
+    # Who took the run over has settled its deletion batch while the first process was still at it.
     real, left = State.write, iter([True, True, False])
 
     @contextmanager
     def settled(self: State) -> Iterator[Any]:
         if not next(left):
             with real(self) as other:
-                other.execute(update(verdicts).where(verdicts.c.id == "v2").values(state="void"))
+                other.execute(update(trash_batches).where(trash_batches.c.id == "v2").values(state="void"))
         with real(self) as connection:
             yield connection
 
@@ -141,13 +141,13 @@ def test_many_files_are_written_in_parts(
     monkeypatch.undo()
     assert len(states(state)) == 4
     with state.read() as connection:
-        of_second = select(trashed.c.path).where(trashed.c.verdict_id == "v2")
+        of_second = select(trashed.c.path).where(trashed.c.batch_id == "v2")
         assert len(connection.execute(of_second).all()) == 2, "nothing was added to it after that"
 
 
 def test_causes_have_graces_of_their_own(files: TrashedFiles) -> None:
     trashed_now(files, "/t/a")
-    trashed_now(files, "/t/load", verdict="load-1", cause=FAILED_LOAD)
+    trashed_now(files, "/t/load", batch="load-1", cause=FAILED_LOAD)
     graces = {"expire": DAY, FAILED_LOAD: 7 * DAY}
     found = [table.column("path").to_pylist() for table in files.due(UUID, graces, NOW + DAY)]
     assert found == [["/t/a"]]
@@ -173,7 +173,7 @@ def test_a_file_restored_while_pending_stays_restored(files: TrashedFiles, state
     assert [row["path"] for row in due(files)] == ["/t/b"]
 
 
-def test_a_void_verdict_trashed_nothing(files: TrashedFiles, state: State) -> None:
+def test_a_void_batch_trashed_nothing(files: TrashedFiles, state: State) -> None:
     trash(files, "/t/a")
     files.void("v1")
     files.void("v1")
@@ -187,7 +187,7 @@ def test_a_void_verdict_trashed_nothing(files: TrashedFiles, state: State) -> No
     assert [row["path"] for row in due(files)] == ["/t/b"], "a run may judge anew"
 
 
-def test_a_verdict_in_force_cannot_be_voided(files: TrashedFiles) -> None:
+def test_a_batch_in_force_cannot_be_voided(files: TrashedFiles) -> None:
     trashed_now(files, "/t/a")
     with pytest.raises(Refused, match="is active") as refused:
         files.void("v1")
@@ -195,9 +195,9 @@ def test_a_verdict_in_force_cannot_be_voided(files: TrashedFiles) -> None:
     assert len(due(files)) == 1
 
 
-def test_an_object_is_under_one_verdict_however_it_is_spelled(files: TrashedFiles) -> None:
+def test_an_object_is_under_one_batch_however_it_is_spelled(files: TrashedFiles) -> None:
     trashed_now(files, "s3://b/t/a", "s3a://b/t/a", "/t/x", "file:/t/x", "file:///t/x")
-    trashed_now(files, "s3n://b/t/a", "/t//x", "/t/new", verdict="v2")
+    trashed_now(files, "s3n://b/t/a", "/t//x", "/t/new", batch="v2")
     assert sorted(row["path"] for row in due(files)) == ["/t//x", "/t/new", "s3n://b/t/a"]
     kept = files.list(TABLE, (FileState.KEPT,))
     assert {each.path for each in kept} == {"s3://b/t/a", "/t/x"}
@@ -207,32 +207,32 @@ def test_an_object_is_under_one_verdict_however_it_is_spelled(files: TrashedFile
 def test_the_grace_of_a_file_that_was_needed_again_begins_anew(files: TrashedFiles) -> None:
     """It was trashed, came back into the table, and left it again: who read it then has a whole grace too."""
     trashed_now(files, "/t/a", "/t/b")
-    trash(files, "/t/a", verdict="v2")
-    assert [row["path"] for row in due(files)] == ["/t/a", "/t/b"], "a pending verdict takes nothing"
+    trash(files, "/t/a", batch="v2")
+    assert [row["path"] for row in due(files)] == ["/t/a", "/t/b"], "a pending deletion batch takes nothing"
     files.enforce("v2", NOW + DAY / 2)
     assert [row["path"] for row in due(files)] == ["/t/b"]
-    assert [(row["path"], row["verdict"]) for row in due(files, NOW + DAY * 1.5)] == [
+    assert [(row["path"], row["batch_id"]) for row in due(files, NOW + DAY * 1.5)] == [
         ("/t/b", "v1"),
         ("/t/a", "v2"),
     ]
 
 
-def test_what_a_run_is_deleting_stays_under_its_verdict(files: TrashedFiles, run: str) -> None:
+def test_what_a_run_is_deleting_stays_under_its_batch(files: TrashedFiles, run: str) -> None:
     trashed_now(files, "/t/a")
     moved = files.begin_erasing(ids(files), run, ME, NOW)
-    trashed_now(files, "/t/a", verdict="v2")
+    trashed_now(files, "/t/a", batch="v2")
     assert due(files) == []
     files.finish_erasing(run, NOW, erased=moved)
     (receipt,) = files.receipts(TABLE)
-    assert receipt.verdict.id == "v1"
+    assert receipt.batch.id == "v1"
 
 
 def test_a_path_that_was_erased_can_be_trashed_again(files: TrashedFiles, run: str) -> None:
     trashed_now(files, "/t/a")
     moved = files.begin_erasing(ids(files), run, ME, NOW)
     files.finish_erasing(run, NOW, erased=moved)
-    trashed_now(files, "/t/a", verdict="v2")
-    assert [row["verdict"] for row in due(files)] == ["v2"]
+    trashed_now(files, "/t/a", batch="v2")
+    assert [row["batch_id"] for row in due(files)] == ["v2"]
 
 
 # ------------------------------------------------------------ erasing
@@ -247,7 +247,7 @@ def test_each_erased_file_has_one_receipt(files: TrashedFiles, state: State, run
     assert set(receipts) == {"/t/a", "/t/b"}
     assert receipts["/t/a"].run_id == run
     assert receipts["/t/a"].ended_at == NOW
-    assert receipts["/t/a"].verdict.reason == "because"
+    assert receipts["/t/a"].batch.reason == "because"
     notes = {each.path: each.note for each in files.list(TABLE)}
     assert notes == {"/t/c": "not deleted: 403 denied", "/t/d": "not deleted: 503 slow"}
 
@@ -292,10 +292,10 @@ def test_what_a_dead_run_was_deleting_is_settled_once(files: TrashedFiles, state
     assert [each.run_id for each in files.receipts(TABLE)] == [again, again]
 
 
-def test_a_verdict_settled_late_leaves_what_another_had_deleted_meanwhile(
+def test_a_batch_settled_late_leaves_what_another_had_deleted_meanwhile(
     files: TrashedFiles, state: State, run: str
 ) -> None:
-    trash(files, "/t/a", "/t/b", verdict="late")
+    trash(files, "/t/a", "/t/b", batch="late")
     trashed_now(files, "file:/t/a")
     (gone,) = files.begin_erasing(ids(files), run, ME, NOW)
     files.finish_erasing(run, NOW + DAY, erased=[gone])
@@ -332,9 +332,9 @@ def test_restore_is_for_good(files: TrashedFiles, state: State, run: str) -> Non
 
 def test_restore_of_a_run_and_of_everything(files: TrashedFiles) -> None:
     trashed_now(files, "/t/a")
-    trashed_now(files, "/t/b", "/t/c", verdict="v2")
-    trash(files, "/t/d", verdict="v3")
-    assert files.restore(TABLE, verdict_id="v2", now=NOW).files == 2
+    trashed_now(files, "/t/b", "/t/c", batch="v2")
+    trash(files, "/t/d", batch="v3")
+    assert files.restore(TABLE, batch_id="v2", now=NOW).files == 2
     assert [row["path"] for row in due(files)] == ["/t/a"]
     assert files.restore("lake.db.other", now=NOW).files == 0
     assert files.restore(TABLE, now=NOW).files == 2
@@ -369,10 +369,10 @@ def test_a_restore_and_a_delete_that_meet_share_no_file(files: TrashedFiles, sta
     assert sorted(states(state).values()) == ["erasing"] * len(taken) + ["restored"] * len(restored)
 
 
-def test_two_verdicts_that_come_into_force_together_share_no_file(files: TrashedFiles) -> None:
+def test_two_batches_that_come_into_force_together_share_no_file(files: TrashedFiles) -> None:
     names = [f"/t/{number}" for number in range(200)]
-    for verdict in ("v1", "v2"):
-        trash(files, *names, verdict=verdict)
+    for batch in ("v1", "v2"):
+        trash(files, *names, batch=batch)
     in_parallel(lambda: files.enforce("v1", NOW), lambda: files.enforce("v2", NOW))
     assert sorted(row["path"] for row in due(files)) == sorted(names)
 
@@ -399,18 +399,18 @@ def in_parallel(*acts: Callable[[], object]) -> None:
 # ------------------------------------------------------------ looking
 
 
-def test_totals_by_verdict(files: TrashedFiles, run: str) -> None:
+def test_totals_by_batch(files: TrashedFiles, run: str) -> None:
     trashed_now(files, "/t/a", "/t/b", "/t/c")
     files.finish_erasing(run, NOW, erased=files.begin_erasing(ids(files)[:1], run, ME, NOW))
-    trash(files, "/t/z", verdict="v2", uuid="22222222-bbbb")
-    first, second = files.standings(TABLE)
+    trash(files, "/t/z", batch="v2", uuid="22222222-bbbb")
+    first, second = files.batches(TABLE)
     assert (first.live.files, first.live.bytes) == (2, 20)
     assert first.tally(FileState.ERASED).files == 1
-    assert first.verdict.detail == {"snapshots": [7]}
-    assert second.verdict.state is VerdictState.PENDING
-    # A table that was renamed keeps its uuid; its verdicts are found under the new name.
-    assert files.standings("lake.db.renamed") == ()
-    assert [each.verdict.id for each in files.standings("lake.db.renamed", UUID)] == ["v1"]
+    assert first.batch.detail == {"snapshots": [7]}
+    assert second.batch.state is BatchState.PENDING
+    # A table that was renamed keeps its uuid; its deletion batches are found under the new name.
+    assert files.batches("lake.db.renamed") == ()
+    assert [each.batch.id for each in files.batches("lake.db.renamed", UUID)] == ["v1"]
 
 
 def test_receipts_newest_first_and_since(files: TrashedFiles, run: str) -> None:
@@ -428,7 +428,7 @@ def test_sizes_that_are_not_known(files: TrashedFiles) -> None:
     files.enforce("v1", NOW)
     ((row),) = due(files)
     assert (row["size"], row["stamp"]) == (None, "etag")
-    assert files.standings(TABLE)[0].live.bytes == 0
+    assert files.batches(TABLE)[0].live.bytes == 0
 
 
 def test_fifty_thousand_files_in_well_under_a_second_each_way(files: TrashedFiles, run: str) -> None:

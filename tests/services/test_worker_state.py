@@ -16,10 +16,10 @@ from lakewarden.model.run import Owner, Run, RunState, Trigger
 from lakewarden.state.database import State
 from lakewarden.state.leases import Lease, Leases
 from lakewarden.state.requests import Requests, RequestState
-from lakewarden.state.runs import Journal, Moment, RunProgress, fence, new_run_id
-from lakewarden.state.schedule import PASS, SEEN, Standing, Standings, Suspension
+from lakewarden.state.runs import Journal, ProgressPoint, RunProgress, fence, new_run_id
+from lakewarden.state.schedule import PASS, SEEN, Suspension, TableSchedule, TableSchedules
 from lakewarden.state.schema import leases
-from lakewarden.worker.leader import Lead
+from lakewarden.worker.leader import Leadership
 from tests.support.ports import wait_until
 from tests.support.postgres import Database
 
@@ -84,7 +84,7 @@ def test_a_lease_is_renewed_by_its_holder_only_and_not_after_its_time(state: Sta
 
 
 def test_a_standby_takes_over_when_the_leader_is_gone_or_lets_go(state: State) -> None:
-    first, second = (Lead(Leases(state), owner(number), 1.0) for number in (1, 2))
+    first, second = (Leadership(Leases(state), owner(number), 1.0) for number in (1, 2))
     with second.kept(), first.kept():
         wait_until(lambda: (first.term, second.term) != (None, None), "one leads")
         leader, standby = (first, second) if first.term else (second, first)
@@ -101,7 +101,7 @@ def test_a_leader_that_cannot_renew_stops_its_runs_before_its_lease_is_over(stat
             threading.Event().wait(30)  # as a database behind a broken network: no answer at all
             return False
 
-    leading = Lead(Silent(state), owner(1), 3.0)
+    leading = Leadership(Silent(state), owner(1), 3.0)
     with leading.kept():
         wait_until(lambda: leading.term == 1, "it leads")
         stop = leading.stop
@@ -112,7 +112,7 @@ def test_a_leader_that_cannot_renew_stops_its_runs_before_its_lease_is_over(stat
 
 
 def test_a_leader_whose_lease_was_taken_hears_it(state: State) -> None:
-    leading = Lead(Leases(state), owner(1), 3.0)
+    leading = Leadership(Leases(state), owner(1), 3.0)
     with leading.kept():
         wait_until(lambda: leading.term == 1, "it leads")
         stop = leading.stop
@@ -275,13 +275,13 @@ def test_a_request_is_one_per_table_and_survives_its_leader(state: State) -> Non
 
 
 def test_standings_are_the_newest_leaders_alone(state: State) -> None:
-    book = Standings(state)
+    book = TableSchedules(state)
     first = lead(state)
-    row = Standing(TABLE, PASS, now(), None, "running", "r", 2, now(), ("x",))
-    assert book.put_all([row, Standing(TABLE, SEEN, now())], first.term)
+    row = TableSchedule(TABLE, PASS, now(), None, "running", "r", 2, now(), ("x",))
+    assert book.put_all([row, TableSchedule(TABLE, SEEN, now())], first.term)
     run_out(state)
     lead(state, 2)
-    assert not book.put_all([Standing(TABLE, PASS, state="done")], first.term)
+    assert not book.put_all([TableSchedule(TABLE, PASS, state="done")], first.term)
     assert {each.slot: each.state for each in book.of(TABLE)} == {PASS: "running", SEEN: ""}
     book.suspend(Suspension(TABLE, now(), "why", "ana"))
     assert book.resume(TABLE) and not book.resume(TABLE)
@@ -290,11 +290,11 @@ def test_standings_are_the_newest_leaders_alone(state: State) -> None:
 
 
 def test_a_resume_waits_for_a_change_of_the_table_and_is_not_lost(state: State) -> None:
-    book, first = Standings(state), lead(state)
-    book.put(Standing(TABLE, PASS, now(), None, "running", failures=9))
+    book, first = TableSchedules(state), lead(state)
+    book.put(TableSchedule(TABLE, PASS, now(), None, "running", failures=9))
     inside = threading.Event()
 
-    def failed(last: Standing | None) -> list[Standing]:
+    def failed(last: TableSchedule | None) -> list[TableSchedule]:
         inside.set()
         resuming.join(0.3)
         assert last is not None and resuming.is_alive(), "nobody changes it meanwhile"
@@ -308,15 +308,15 @@ def test_a_resume_waits_for_a_change_of_the_table_and_is_not_lost(state: State) 
     assert [each.failures for each in book.of(TABLE)] == [0]
     run_out(state)
     lead(state, 2)
-    assert book.change(TABLE, lambda last: [Standing(TABLE, PASS)], first.term) is None
+    assert book.change(TABLE, lambda last: [TableSchedule(TABLE, PASS)], first.term) is None
 
 
 def test_progress_and_a_cancel(state: State) -> None:
     run, _ = started(state, 1, None)
     told = RunProgress(state)
     assert told.get(run.id) is None and told.cancelled(run.id) is None
-    told.put(run.id, Moment("compact", 1, 10, "", now()))
-    told.put(run.id, Moment("compact", 7, 10, "half", now()))
+    told.put(run.id, ProgressPoint("compact", 1, 10, "", now()))
+    told.put(run.id, ProgressPoint("compact", 7, 10, "half", now()))
     told.cancel(run.id, "ana", now())
     moment, wish = told.get(run.id), told.cancelled(run.id)
     assert moment is not None and moment.done_bytes == 7 and wish is not None and wish.by == "ana"

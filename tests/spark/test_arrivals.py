@@ -10,9 +10,9 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 from bench.equality import add_equality_deletes
-from lakewarden.jobs.compact.concurrent_deletes import Arrivals
+from lakewarden.jobs.compact.concurrent_deletes import ConcurrentDeletes
 from lakewarden.model.run import Run, RunState
-from lakewarden.tables.iceberg.catalog import Catalogs
+from lakewarden.tables.iceberg.catalog import IcebergCatalogs
 from lakewarden.tables.iceberg.commit import Sending
 from lakewarden.tables.iceberg.rewrite import RewriteCommit
 from tests.support.lab import Lab
@@ -126,12 +126,12 @@ def _thrown(commit: RewriteCommit, name: str, message: str) -> Exception:
 def test_a_failure_while_deletes_are_carried_over_is_made_good(lab: Lab) -> None:
     table = flat(lab, **ON_READ)
 
-    def fail(self: Arrivals, arrived: Any) -> Any:
+    def fail(self: ConcurrentDeletes, arrived: Any) -> Any:
         raise RuntimeError("no executor left")
 
     with (
         lab.before_commit(lambda: lab.sql(f"delete from {table} where id = 7")),
-        patch.object(Arrivals, "positions", fail),
+        patch.object(ConcurrentDeletes, "positions", fail),
     ):
         done = run(lab, table)
     assert done.state is RunState.DONE, "written anew, with the delete applied"
@@ -235,14 +235,14 @@ def test_an_equality_delete_that_comes_right_before_the_commit_still_counts(lab:
         delete_keys(lab, table, [7])
         lab.sql(f"insert into {table} values (1000, 'new')")
 
-    real, made = Catalogs.__init__, []
+    real, made = IcebergCatalogs.__init__, []
 
-    def init(self: Catalogs, spark: Any) -> None:
+    def init(self: IcebergCatalogs, spark: Any) -> None:
         real(self, spark)
         self.deletes = _Arriving(self.deletes, others)
         made.append(self.deletes)
 
-    with patch.object(Catalogs, "__init__", init):
+    with patch.object(IcebergCatalogs, "__init__", init):
         lab.lw.close()
         done = run(lab, table)
     lab.lw.close()

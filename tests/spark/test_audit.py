@@ -14,7 +14,7 @@ from lakewarden import Lakewarden
 from lakewarden.cli import main
 from lakewarden.errors import LakewardenError, UsageError
 from lakewarden.jobs.history import PREFIX
-from lakewarden.lineage.history import Source
+from lakewarden.lineage.history import EntrySource
 from lakewarden.model.run import RunState
 from tests.support.lab import Lab
 from tests.support.paimon import PaimonLab
@@ -74,7 +74,7 @@ def test_files_and_rows_lead_to_the_commits_that_brought_them(lab: Lab) -> None:
     lab.lw.run("expire", table, AT_ONCE)
     found = lab.lw.history.ingested(table, file=new)
     assert [(each.node.snapshot_id, each.how) for each in found.origins] == [(third, "input.snapshot_ids")]
-    assert found.origins[0].entry is not None and found.origins[0].entry.source is Source.ARCHIVE
+    assert found.origins[0].entry is not None and found.origins[0].entry.source is EntrySource.ARCHIVE
     by_rows = lab.lw.history.ingested(table)
     assert {each.node.snapshot_id: each.rows for each in by_rows.commits} == {rewrite: 2, third: 1}
     assert [(each.node.snapshot_id, each.only_read) for each in by_rows.origins] == [(third, True)]
@@ -136,7 +136,7 @@ def test_the_past_of_a_paimon_table(paimon: PaimonLab, tmp_path: Path, kept: str
     ]
     assert found.counts == {"live": 1, "archived": 0, "folded": 5}
     (commit,) = paimon.lw.history.ingested(table, snapshot_id=before[0].id).commits
-    assert commit.entry is not None and commit.entry.source is Source.DETAIL
+    assert commit.entry is not None and commit.entry.source is EntrySource.DETAIL
     assert paimon.lw.history.downstream(table, before[0].id).affected == ()
     assert len(paimon.lw.history.gaps(table).gaps) == 6
     with pytest.raises(UsageError, match="Paimon's manifests do not record"):
@@ -185,7 +185,7 @@ def test_the_blast_radius_crosses_tables_and_their_pasts(lab: Lab) -> None:
     lab.lw.run("compact-history", copy, AT_ONCE)
     found = lab.lw.history.downstream(source, bad)
     assert [(str(each.node), each.depth, each.entry.source) for each in found.affected] == [
-        (f"{copy}@{made}", 1, Source.DETAIL)
+        (f"{copy}@{made}", 1, EntrySource.DETAIL)
     ]
     lab.sql(f"drop table {copy}")
     again = lab.lw.history.downstream(source, bad)

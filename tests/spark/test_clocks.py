@@ -105,7 +105,7 @@ def test_a_store_whose_clock_is_ahead_is_not_swept(witness: Witness) -> None:
 
 
 def test_a_file_trashed_by_a_clock_behind_its_store_is_kept(witness: Witness) -> None:
-    """An hour behind a store that stamps files: it looks younger than its verdict, so it stays. Too long, never too short."""
+    """An hour behind a store that stamps files: it looks younger than its deletion batch, so it stays. Too long, never too short."""
     lab, table = witness.lab, witness.table
     run(lab, table, "expire")
     marked = lab.trash(table)

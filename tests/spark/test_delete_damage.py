@@ -9,7 +9,7 @@ import pytest
 
 from lakewarden.errors import Refused
 from lakewarden.jobs.fsck.findings import Fault
-from lakewarden.jobs.verify.result import Verdict
+from lakewarden.jobs.verify.result import VerifyResult
 from lakewarden.model.location import local_path, normal
 from lakewarden.model.run import RunState
 from lakewarden.rewrite.pages import thrift
@@ -74,10 +74,10 @@ def test_a_delete_file_with_a_wrong_checksum_stops_every_job_by_name(lab: Lab) -
     path.write_bytes(whole)
     assert lab.lw.run("compact-deletes", table).state is RunState.DONE
     snapshot = lab.snapshots(table)[-1].snapshot_id
-    assert lab.lw.verify(table, snapshot).state is Verdict.PROVEN
+    assert lab.lw.verify(table, snapshot).state is VerifyResult.PROVEN
     path.write_bytes(damaged)
     told = lab.lw.verify(table, snapshot)
-    assert told.state is Verdict.CANNOT_TELL and told.file and normal(told.file) == str(path)
+    assert told.state is VerifyResult.CANNOT_TELL and told.file and normal(told.file) == str(path)
 
 
 def test_damaged_delete_files_are_not_merged(lab: Lab) -> None:

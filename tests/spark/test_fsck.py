@@ -18,7 +18,7 @@ import pytest
 from lakewarden import clock
 from lakewarden.cli import main
 from lakewarden.errors import NoSuchTable
-from lakewarden.jobs.fsck.findings import Checkup, Fault, Finding, Severity
+from lakewarden.jobs.fsck.findings import Fault, Finding, FsckResult, Severity
 from lakewarden.model.location import normal
 from lakewarden.rewrite.pages import thrift
 from lakewarden.state.holds import Pin, Pins
@@ -30,7 +30,7 @@ V3 = {"format-version": "3", "write.delete.mode": "merge-on-read", "write.update
 V2 = {"format-version": "2", "write.delete.mode": "merge-on-read", "write.update.mode": "merge-on-read"}
 
 
-def looked_over(lab: Lab, table: str, *, deep: bool = False) -> Checkup:
+def looked_over(lab: Lab, table: str, *, deep: bool = False) -> FsckResult:
     """A checkup that changed nothing."""
     before = lab.on_disk()
     done = lab.lw.fsck(table, deep=deep)
@@ -38,7 +38,7 @@ def looked_over(lab: Lab, table: str, *, deep: bool = False) -> Checkup:
     return done
 
 
-def only(done: Checkup, kind: Fault) -> Finding:
+def only(done: FsckResult, kind: Fault) -> Finding:
     """The finding of this kind; nothing else may be wrong."""
     wrong = [each for each in done.findings if each.severity is not Severity.NOTE or each.kind is kind]
     assert [each.kind for each in wrong] == [kind], [(each.kind, each.what) for each in wrong]
@@ -199,7 +199,7 @@ def test_what_we_deleted_ourselves_is_told_with_the_run(lab: Lab) -> None:
     )
     trashed = TrashedFiles(lab.lw.state)
     trashed.trash("run-1", table, view.uuid, "expire", "only expired snapshots", files, {}, clock.now())
-    assert looked_over(lab, table).healthy, "a verdict that is not in force says nothing"
+    assert looked_over(lab, table).healthy, "a deletion batch that is not in force says nothing"
     trashed.enforce("run-1", clock.now())
     again = only(looked_over(lab, table), Fault.TRASHED_AGAIN)
     assert again.severity is Severity.WARNING and "run-1" in again.what and again.paths == (path,)

@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 
 from lakewarden.health.build_details import MOST_BYTES
-from lakewarden.health.table_details import Portrait
+from lakewarden.health.table_details import TableDetails
 from lakewarden.state.health import TableHealth
 from lakewarden.tables.iceberg.format import Iceberg
 from tests.support.lab import Lab
@@ -23,7 +23,7 @@ def seen(lab: Lab | PaimonLab, table: str) -> TableHealth:
     return found
 
 
-def portrait(lab: Lab | PaimonLab, table: str) -> Portrait:
+def portrait(lab: Lab | PaimonLab, table: str) -> TableDetails:
     found = lab.lw.health.portrait_of(table)
     assert found is not None
     return found
@@ -73,7 +73,7 @@ def test_the_portrait_tells_why_each_snapshot_stays(lab: Lab) -> None:
     assert found.partitions_total == 2 and found.partitions[0].small_files == 4
     assert sum(each.cost for each in found.score_parts) == pytest.approx(100 - seen(lab, table).score, abs=1)
     assert len(json.dumps(found.to_dict())) < MOST_BYTES
-    assert Portrait.read(json.loads(json.dumps(found.to_dict()))) == found
+    assert TableDetails.read(json.loads(json.dumps(found.to_dict()))) == found
 
 
 @pytest.mark.main

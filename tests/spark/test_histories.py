@@ -170,22 +170,22 @@ class RealHistory:
         assert not needed, f"{min(needed)} is deleted, and the table needs it"
         failed: dict[str, str] = {}
         for name, path in names.items():
-            self.check_verdict(name, path)
+            self.check_batch(name, path)
             self.process.gates.at(crash_only=True)
             failed |= self.disk.delete(lambda paths: real(files, paths), path)
             self.told["files erased"] += path not in failed
         return failed
 
-    def check_verdict(self, name: str, path: str) -> None:
+    def check_batch(self, name: str, path: str) -> None:
         rows = self.database.ask(
-            "SELECT v.id, v.trashed_at FROM trash d JOIN verdicts v ON v.id = d.verdict_id "
+            "SELECT v.id, v.trashed_at FROM trash d JOIN trash_batches v ON v.id = d.batch_id "
             "WHERE d.state = 'erasing' AND v.state = 'active' AND d.path = ?",
             path,
         )
         if not rows and Path(name).name.startswith("lakewarden-") and name not in self.committed:
             self.told["outputs of lost rewrites erased"] += 1
             return
-        assert len(rows) == 1, f"{name} is deleted under {len(rows)} verdicts"
+        assert len(rows) == 1, f"{name} is deleted under {len(rows)} batches"
         trashed_at = datetime.fromisoformat(rows[0][1]).replace(tzinfo=UTC)
         assert trashed_at + timedelta(hours=24) <= self.now(), f"{name} is deleted inside its grace"
         assert (rows[0][0], name) not in self.restored, f"{name} is deleted, and was restored"
@@ -333,8 +333,8 @@ class RealHistory:
         found = self.process.lw.trash(self.name).files
         if found:
             self.process.lw.restore(self.name, self.rng.choice(found).path, operator="ana")
-        rows = self.database.ask("SELECT verdict_id, path FROM trash WHERE state = 'restored'")
-        self.restored.update((verdict, plain(path)) for verdict, path in rows)
+        rows = self.database.ask("SELECT batch_id, path FROM trash WHERE state = 'restored'")
+        self.restored.update((batch, plain(path)) for batch, path in rows)
 
     def a_day(self) -> None:
         self.ahead += timedelta(hours=25)

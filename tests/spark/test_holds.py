@@ -23,7 +23,7 @@ from lakewarden.model.table_name import TableRef
 from lakewarden.state.holds import LoadState
 from lakewarden.state.runs import current_owner
 from lakewarden.state.trash import TrashedFiles
-from lakewarden.state.trash_batches import VerdictState
+from lakewarden.state.trash_batches import BatchState
 from lakewarden.tables.iceberg.format import Iceberg
 from lakewarden.tables.iceberg.writer import IcebergWriter
 from tests.support.lab import Lab
@@ -590,8 +590,8 @@ def test_a_failed_load_trashes_its_registered_files_and_nothing_else(lab: Lab) -
     assert lab.lw.holds.stage_fail(load).state is LoadState.FAILED
     files = TrashedFiles(lab.lw.state).list(table)
     assert [each.path for each in files] == [path]
-    verdict = TrashedFiles(lab.lw.state).verdict(load)
-    assert verdict is not None and (verdict.cause, verdict.state) == ("failed-load", VerdictState.ACTIVE)
+    batch = TrashedFiles(lab.lw.state).batch(load)
+    assert batch is not None and (batch.cause, batch.state) == ("failed-load", BatchState.ACTIVE)
     assert lab.on_disk() == disk, "nothing is deleted here"
     assert lab.lw.holds.of(table).covering(beside, None) is None
     assert lab.lw.holds.stage_fail(load).state is LoadState.FAILED, "failing again changes nothing"
@@ -656,11 +656,11 @@ def test_a_crash_while_failing_is_finished_by_the_next_try(lab: Lab, monkeypatch
         patched.setattr(TrashedFiles, "enforce", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             lab.lw.holds.stage_fail(load)
-    verdict = TrashedFiles(lab.lw.state).verdict(load)
-    assert verdict is not None and verdict.state is VerdictState.PENDING
+    batch = TrashedFiles(lab.lw.state).batch(load)
+    assert batch is not None and batch.state is BatchState.PENDING
     lab.lw.holds.stage_fail(load)
-    verdict = TrashedFiles(lab.lw.state).verdict(load)
-    assert verdict is not None and verdict.state is VerdictState.ACTIVE
+    batch = TrashedFiles(lab.lw.state).batch(load)
+    assert batch is not None and batch.state is BatchState.ACTIVE
 
 
 def test_a_trashed_file_is_not_adopted_until_it_is_restored(lab: Lab) -> None:

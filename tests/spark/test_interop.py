@@ -1,4 +1,4 @@
-"""The verdicts of `make interop`: what Lakewarden broke is red, and never a limit or a part that is not to be had."""
+"""The outcomes of `make interop`: what Lakewarden broke is red, and never a limit or a part that is not to be had."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from tests.interop import flink_cases, trino_cases
 from tests.interop.places import FILE
-from tests.interop.report import Report, Verdict
+from tests.interop.report import Outcome, Report
 
 
 class Trino:
@@ -36,21 +36,21 @@ RIGHT, WRONG = [[90, 4500]], [[100, 4950]]
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "verdict"),
+    ("before", "after", "outcome"),
     [
-        (UNREADABLE, RIGHT, Verdict.PASSED),
-        (UNREADABLE, UNREADABLE, Verdict.RED),
-        (RIGHT, RuntimeError("no such file"), Verdict.RED),
-        (UNREADABLE, WRONG, Verdict.RED),
+        (UNREADABLE, RIGHT, Outcome.PASSED),
+        (UNREADABLE, UNREADABLE, Outcome.RED),
+        (RIGHT, RuntimeError("no such file"), Outcome.RED),
+        (UNREADABLE, WRONG, Outcome.RED),
     ],
 )
 def test_trino_must_read_what_compact_deletes_left(
-    spark: SparkSession, tmp_path: Path, before: Any, after: Any, verdict: Verdict
+    spark: SparkSession, tmp_path: Path, before: Any, after: Any, outcome: Outcome
 ) -> None:
     report = Report(tmp_path / "red")
     with report.case("trino", "version 3", FILE) as result:
         result.text = trino_cases.vectors(spark, Trino(before, after), tmp_path / "lake", FILE)  # type: ignore[arg-type]
-    assert result.verdict is verdict, result.text
+    assert result.outcome is outcome, result.text
 
 
 def flink_run(report: Report, monkeypatch: pytest.MonkeyPatch, starts: bool) -> None:
@@ -72,7 +72,7 @@ def flink_run(report: Report, monkeypatch: pytest.MonkeyPatch, starts: bool) -> 
 def test_a_file_that_a_case_of_flink_misses_is_red(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     report = Report(tmp_path / "red")
     flink_run(report, monkeypatch, starts=True)
-    assert {each.verdict for each in report.results} == {Verdict.RED}
+    assert {each.outcome for each in report.results} == {Outcome.RED}
 
 
 def test_a_flink_that_does_not_start_is_not_to_be_had(
@@ -80,4 +80,4 @@ def test_a_flink_that_does_not_start_is_not_to_be_had(
 ) -> None:
     report = Report(tmp_path / "red")
     flink_run(report, monkeypatch, starts=False)
-    assert {each.verdict for each in report.results} == {Verdict.ABSENT} and not report.red
+    assert {each.outcome for each in report.results} == {Outcome.ABSENT} and not report.red

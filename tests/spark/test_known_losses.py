@@ -237,7 +237,7 @@ def test_an_expiry_whose_end_is_unknown_trashes_nothing(
         assert lab.lw.run("expire", table, EXPIRE).state is RunState.UNKNOWN
     assert run(lab, table, "purge").state is RunState.NOTHING_TO_DO
     assert witness.seen <= witness.stored()
-    with later(days=10):  # as orphans they are young verdicts' files: nobody else's
+    with later(days=10):  # as orphans they are young batches' files: nobody else's
         assert lab.lw.plan("sweep", table, SWEEP).empty
     run(lab, table, "expire")
     assert run(lab, table, "purge").counters["files_erased"]

@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 from lakewarden import Lakewarden, clock
 from lakewarden.lineage.audit import Node, downstream
-from lakewarden.lineage.history import Source
+from lakewarden.lineage.history import EntrySource
 from lakewarden.model.run import RunState
 from tests.support.lab import Lab
 from tests.support.past import Told, below, commit_all
@@ -65,7 +65,7 @@ def test_every_snapshot_answers_after_two_years_of_expiry_and_folding(lab: Lab) 
     found = lab.lw.history.of(table, limit=None)
     assert [each.snapshot.id for each in found.entries] == [each.id for each in reversed(made)]
     assert found.counts == {"live": len(view.snapshots), "archived": 0, "folded": 96 - len(view.snapshots)}
-    assert {each.source for each in found.entries} == {Source.LIVE, Source.DETAIL}
+    assert {each.source for each in found.entries} == {EntrySource.LIVE, EntrySource.DETAIL}
     check_every_answer(lab.lw, table, made)
     assert lab.lw.run("compact-history", table).state is RunState.NOTHING_TO_DO
     gone = [each.id for each in reversed(made) if view.snapshot(each.id) is None]

@@ -18,7 +18,7 @@ from lakewarden.model.location import normal
 from lakewarden.model.run import Owner, RunState, Trigger
 from lakewarden.model.table_name import TableRef
 from lakewarden.state.process import current_owner
-from lakewarden.tables.iceberg.catalog import Catalogs
+from lakewarden.tables.iceberg.catalog import IcebergCatalogs
 from lakewarden.tables.iceberg.commit import commit
 from lakewarden.tables.iceberg.format import Iceberg
 from lakewarden.tables.jvm import bridge
@@ -39,13 +39,13 @@ def answer_lost(
     `then` is what others do right after the first commit.
     """
     jvm = lab.spark._jvm
-    real = Catalogs.__init__
+    real = IcebergCatalogs.__init__
 
-    def init(self: Catalogs, spark: Any) -> None:
+    def init(self: IcebergCatalogs, spark: Any) -> None:
         real(self, spark)
         self.bridge = _Losing(self.bridge, jvm, after_commit, exception, then)
 
-    with patch.object(Catalogs, "__init__", init):
+    with patch.object(IcebergCatalogs, "__init__", init):
         lab.lw.close()  # the next call builds its catalogs anew
         yield
     lab.lw.close()
@@ -140,7 +140,7 @@ def test_conflicts_are_retried_sixteen_times_and_then_lost(lab: Lab, monkeypatch
 
     with pytest.raises(CommitLost, match="16 times"):
         keys = {"lineage.run_id": "nobody", "lineage.group": "0"}
-        commit(Catalogs(lab.spark), TableRef.parse(lab.create()), keys, conflict, 16)
+        commit(IcebergCatalogs(lab.spark), TableRef.parse(lab.create()), keys, conflict, 16)
     assert len(tries) == 16
     assert 0.025 <= waits[0] <= 0.075
     assert waits[3] > waits[0]
@@ -299,8 +299,8 @@ def lying_catalog(
         lab.spark, Path("tests/support/LyingOperations.java").resolve(), "lakewarden.tests.LyingOperations"
     )
     lies.reset(1, status, passed, others, answers_after_ms)
-    real = Catalogs.sought
-    with patch.object(Catalogs, "sought", lambda self, table: lies.lying(real(self, table))):
+    real = IcebergCatalogs.sought
+    with patch.object(IcebergCatalogs, "sought", lambda self, table: lies.lying(real(self, table))):
         yield lies
 
 
@@ -531,7 +531,7 @@ def test_an_expiry_that_was_not_sent_is_no_unknown_outcome(lab: Lab) -> None:
         def expire(self, *_: Any) -> str:
             return str(lab.spark._jvm.java.lang.Long.parseLong("the answer is not JSON"))
 
-    with patch.object(Catalogs, "expiry", Fails()):
+    with patch.object(IcebergCatalogs, "expiry", Fails()):
         run = lab.lw.run("expire", table, EXPIRE)
     assert run.state is RunState.FAILED, run.reason
     assert "before it was sent" in run.reason and len(lab.snapshots(table)) == 4

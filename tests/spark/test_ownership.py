@@ -268,14 +268,14 @@ def test_a_table_created_in_a_dropped_ones_folder_is_cleaned_once_it_is_adopted(
         assert old.uuid in str(lw.fsck(table).findings)
         # It shows what it would do, does it in somebody's name, and can be taken back.
         shown = lw.holds.adopt_folder(table, operator="ana")
-        assert shown.verdict is None and {each.uuid for each in shown.files} == {old.uuid}
+        assert shown.batch is None and {each.uuid for each in shown.files} == {old.uuid}
         first = lw.holds.adopt_folder(table, operator="ana", confirm=True)
-        assert {each.reason for each in (s.verdict for s, _ in lw.trash(table).verdicts)} >= {
+        assert {each.reason for each in (s.batch for s, _ in lw.trash(table).batches)} >= {
             "metadata that a dropped table left, claimed by ana"
         }
         assert lw.holds.adopt_folder(table, operator="ana").files == (), "it is claimed already"
         if taken_back:
-            lw.restore(table, run=first.verdict, operator="ana")
+            lw.restore(table, run=first.batch, operator="ana")
             with pytest.raises(Refused, match=old.uuid):
                 lw.run("purge", table, policy=PURGE)
             with pytest.raises(Refused, match="a restored file cannot be trashed again"):

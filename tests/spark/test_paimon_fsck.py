@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from lakewarden.jobs.fsck.findings import Checkup, Fault, Finding, Severity
+from lakewarden.jobs.fsck.findings import Fault, Finding, FsckResult, Severity
 from lakewarden.model.table import TableView
-from lakewarden.tables.metadata_walk import Survey
+from lakewarden.tables.metadata_walk import WalkResult
 from lakewarden.tables.paimon.format import Paimon
 from tests.support.paimon import PaimonLab
 
@@ -24,7 +24,7 @@ KINDS = [
 ]
 
 
-def looked_over(lab: PaimonLab, table: str, *, deep: bool = False) -> Checkup:
+def looked_over(lab: PaimonLab, table: str, *, deep: bool = False) -> FsckResult:
     """A checkup that changed nothing."""
     before = state(lab.folder(table))
     done = lab.lw.fsck(table, deep=deep)
@@ -37,7 +37,7 @@ def state(folder: Path) -> dict[str, tuple[int, int]]:
     return {path: (stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()}
 
 
-def only(done: Checkup, kind: Fault) -> Finding:
+def only(done: FsckResult, kind: Fault) -> Finding:
     """The finding of this kind; nothing else may be wrong."""
     wrong = [each for each in done.findings if each.severity is not Severity.NOTE or each.kind is kind]
     assert [each.kind for each in wrong] == [kind], [(each.kind, each.what) for each in wrong]
@@ -74,7 +74,7 @@ def garble(path: Path) -> None:
     path.write_bytes(b"x" * path.stat().st_size)
 
 
-def found_in(lab: PaimonLab, table: str, harm: Callable[[Path], object]) -> Checkup:
+def found_in(lab: PaimonLab, table: str, harm: Callable[[Path], object]) -> FsckResult:
     with harmed(lab, table) as folder:
         harm(folder)
         return looked_over(lab, table)
@@ -298,7 +298,7 @@ def test_a_table_that_expires_meanwhile_is_looked_at_again(
     paimon.append(table, 4)
     real, surveys = Paimon.survey, []
 
-    def late(self: Paimon, view: TableView) -> Survey:
+    def late(self: Paimon, view: TableView) -> WalkResult:
         if not surveys:
             assert paimon.maker.ownExpire(paimon.load(table), 1) == 3
         surveys.append(view.current_snapshot_id)

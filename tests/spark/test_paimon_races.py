@@ -220,8 +220,8 @@ MOMENTS: dict[str, tuple[Any, str, bool]] = {
     "between two manifests": (PaimonReader, "manifests", False),
     "once all is read": (sweeping, "_check_listing", False),
     "before it is judged": (sweeping, "_judge", False),
-    "before the verdict": (TrashedFiles, "trash", False),
-    "once the verdict is written": (TrashedFiles, "trash", True),
+    "before the deletion batch": (TrashedFiles, "trash", False),
+    "once the deletion batch is written": (TrashedFiles, "trash", True),
 }
 
 

@@ -119,7 +119,7 @@ def test_every_deletion_has_one_receipt_and_the_journal_has_the_proof(lab: Lab) 
     receipts = lab.lw.receipts(table, 1000)
     assert sorted(str(local_path(each.path)) for each in receipts) == sorted(marked)
     assert {each.run_id for each in receipts} == {run.id}
-    assert {each.verdict.cause for each in receipts} == {"expire"}
+    assert {each.batch.cause for each in receipts} == {"expire"}
     _, steps = lab.lw.run_by_id(run.id)
     assert [step.name for step in steps] == ["erasing", "erased"]
     proof = steps[0].detail["proof"]
@@ -345,8 +345,8 @@ def test_a_file_restored_at_the_last_moment_stays(lab: Lab, monkeypatch: pytest.
 def test_files_of_a_snapshot_that_is_pinned_after_all_stay(lab: Lab) -> None:
     table = expired(lab)
     before, view = lab.on_disk(), lab.lw.view(table)
-    (standing, _), *_ = lab.lw.trash(table).verdicts
-    lost = standing.verdict.detail["snapshot_ids"][0]
+    (batch_files, _), *_ = lab.lw.trash(table).batches
+    lost = batch_files.batch.detail["snapshot_ids"][0]
     pin = Pin("p1", table, view.uuid, lost, "report", "", clock.now(), None)
     Pins(lab.lw.state).add(pin)
     run = purge(lab, table)

@@ -274,7 +274,7 @@ def test_an_open_run_of_ours_may_still_be_writing(lab: Lab) -> None:
     path = folder(lab, table) / "data" / f"00000-lakewarden-{run.id}-0-0.parquet"
     put(path)
     assert trashed(lab, table) == {str(path)}
-    with patch("lakewarden.jobs.sweep.execute._open_runs", lambda grounds, ref: frozenset({run.id})):
+    with patch("lakewarden.jobs.sweep.execute._open_runs", lambda deps, ref: frozenset({run.id})):
         assert trashed(lab, table) == set()
 
 

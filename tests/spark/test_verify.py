@@ -15,7 +15,7 @@ import pytest
 from lakewarden import Lakewarden
 from lakewarden.cli import main
 from lakewarden.errors import UsageError
-from lakewarden.jobs.verify.result import Verdict
+from lakewarden.jobs.verify.result import VerifyResult
 from lakewarden.model.run import RunState
 from tests.support.lab import Lab
 
@@ -63,7 +63,7 @@ def test_every_kind_of_compaction_is_proven(lab: Lab, version: str, policy: dict
     made = lab.on_disk()
     for id_ in snapshots:
         done = lab.lw.verify(table, id_)
-        assert done.state is Verdict.PROVEN, done.reason
+        assert done.state is VerifyResult.PROVEN, done.reason
         assert (done.removed.files, done.added.files) == (3, 1)
         assert (done.removed.rows, done.removed.deleted) == (300, 0)
         assert done.removed.digest == done.added.digest
@@ -80,7 +80,9 @@ def test_copied_pages_are_read_and_proven(lab: Lab) -> None:
     assert summary["lineage.proof"] == "pages+values"
     assert summary["lineage.digest"].startswith("values-v1:400000:")
     done = lab.lw.verify(table, snapshot)
-    assert (done.state, done.stored_agrees, done.added.rows) == (Verdict.PROVEN, None, 400_000), done.reason
+    assert (done.state, done.stored_agrees, done.added.rows) == (VerifyResult.PROVEN, None, 400_000), (
+        done.reason
+    )
 
 
 @pytest.mark.parametrize(
@@ -110,7 +112,7 @@ def test_a_compaction_of_deletes_is_proven(lab: Lab, version: str) -> None:
     lab.sql(f"delete from {table} where id % 3 = 0")
     (snapshot,) = compacted(lab, table, "compact-deletes")
     done = lab.lw.verify(table, snapshot)
-    assert done.state is Verdict.PROVEN, done.reason
+    assert done.state is VerifyResult.PROVEN, done.reason
     assert (done.removed.rows, done.removed.deleted) == (400, 200)
     assert (done.added.rows, done.added.deleted) == (400, 0)
 
@@ -122,7 +124,7 @@ def test_files_of_which_no_row_was_left(lab: Lab) -> None:
         lab.sql(f"delete from {table} where id between {first} and {first + 99}")
     snapshots = compacted(lab, table, "compact-deletes")
     done = lab.lw.verify(table, snapshots[0])
-    assert done.state is Verdict.PROVEN, done.reason
+    assert done.state is VerifyResult.PROVEN, done.reason
     assert (done.added.files, done.added.rows, done.removed.deleted) == (0, 0, 400)
 
 
@@ -155,7 +157,7 @@ def test_equality_deletes_are_applied_by_their_sequence_numbers(lab: Lab) -> Non
     lab.sql(f"insert into {table} values (2, 'again', date'2024-03-01')")
     (snapshot,) = compacted(lab, table, "compact-deletes")
     done = lab.lw.verify(table, snapshot)
-    assert done.state is Verdict.PROVEN, done.reason
+    assert done.state is VerifyResult.PROVEN, done.reason
     assert done.removed.deleted == 4
 
 
@@ -165,7 +167,7 @@ def test_deletes_that_were_carried_over_are_left_out_on_both_sides(lab: Lab, ver
     with lab.before_commit(lambda: lab.sql(f"delete from {table} where id % 100 = 7")):
         (snapshot,) = compacted(lab, table)
     done = lab.lw.verify(table, snapshot)
-    assert done.state is Verdict.PROVEN, done.reason
+    assert done.state is VerifyResult.PROVEN, done.reason
     assert (done.removed.rows, done.removed.deleted) == (594, 6)
     assert (done.added.rows, done.added.deleted) == (594, 6)
     assert done.stored_agrees is True, (
@@ -178,7 +180,7 @@ def test_deletes_that_came_later_do_not_count(lab: Lab) -> None:
     (snapshot,) = compacted(lab, table)
     lab.sql(f"delete from {table} where id < 100")
     done = lab.lw.verify(table, snapshot)
-    assert (done.state, done.added.rows, done.added.deleted) == (Verdict.PROVEN, 600, 0), done.reason
+    assert (done.state, done.added.rows, done.added.deleted) == (VerifyResult.PROVEN, 600, 0), done.reason
 
 
 def test_icebergs_own_procedure_is_proven_too(lab: Lab) -> None:
@@ -190,7 +192,7 @@ def test_icebergs_own_procedure_is_proven_too(lab: Lab) -> None:
     snapshot = newest(lab, table)
     assert snapshot.operation == "replace" and "writer.id" not in snapshot.summary
     done = lab.lw.verify(table, snapshot.snapshot_id)
-    assert done.state is Verdict.PROVEN, done.reason
+    assert done.state is VerifyResult.PROVEN, done.reason
     assert (done.removed.files, done.added.files, done.removed.deleted) == (6, 2, 120)
     assert (done.stored_digest, done.stored_agrees) == (None, None)
 
@@ -200,7 +202,7 @@ def test_a_commit_on_a_branch(lab: Lab) -> None:
     lab.sql(f"alter table {table} create branch dev")
     lab.append(table, 1, days=1, start=9000)
     (snapshot,) = compacted(lab, table, rewrite_branch="dev")
-    assert lab.lw.verify(table, snapshot).state is Verdict.PROVEN
+    assert lab.lw.verify(table, snapshot).state is VerifyResult.PROVEN
 
 
 def test_a_later_schema_does_not_matter(lab: Lab) -> None:
@@ -208,7 +210,7 @@ def test_a_later_schema_does_not_matter(lab: Lab) -> None:
     lab.sql(f"alter table {table} drop column s")
     lab.sql(f"alter table {table} add column s int")
     done = lab.lw.verify(table, snapshot)
-    assert (done.state, done.stored_agrees) == (Verdict.PROVEN, True), done.reason
+    assert (done.state, done.stored_agrees) == (VerifyResult.PROVEN, True), done.reason
 
 
 def test_a_column_dropped_while_files_were_written_is_no_difference(lab: Lab) -> None:
@@ -218,7 +220,7 @@ def test_a_column_dropped_while_files_were_written_is_no_difference(lab: Lab) ->
         (snapshot,) = compacted(lab, table)
     done = lab.lw.verify(table, snapshot)
     assert done.stored_digest
-    assert (done.state, done.stored_agrees) == (Verdict.PROVEN, True), done.reason
+    assert (done.state, done.stored_agrees) == (VerifyResult.PROVEN, True), done.reason
 
 
 def test_budgets_hold_and_progress_is_told(lab: Lab, tmp_path: Path) -> None:
@@ -240,7 +242,7 @@ def test_budgets_hold_and_progress_is_told(lab: Lab, tmp_path: Path) -> None:
 
     config = {"state": {"url": f"sqlite:///{tmp_path}/other.db"}, "budgets": {"max_tasks": 1}}
     with Lakewarden(config, spark=lab.spark, environ={}) as limited:
-        assert limited.verify(table, snapshot, Told()).state is Verdict.PROVEN
+        assert limited.verify(table, snapshot, Told()).state is VerifyResult.PROVEN
     what, total = told[0]
     assert what == f"verify {table} snapshot {snapshot}"
     assert total == sum(each for name, each in told if name == "advance")
@@ -292,7 +294,7 @@ def test_an_output_that_was_tampered_with_is_found(
     (path,) = lab.data_files(table)
     tamper(Path(path), change)
     done = lab.lw.verify(table, snapshot)
-    assert done.state is Verdict.DIFFERS
+    assert done.state is VerifyResult.DIFFERS
     assert done.removed.digest != done.added.digest
     assert done.added.rows == (599 if change is drop_one else 600)
     assert str(done.added.digest) in done.reason and str(done.removed.digest) in done.reason
@@ -307,7 +309,7 @@ def test_an_input_that_was_tampered_with_is_told_apart_by_the_stored_digest(lab:
     (snapshot,) = compacted(lab, table)
     tamper(Path(source), change_one)
     done = lab.lw.verify(table, snapshot)
-    assert (done.state, done.stored_agrees) == (Verdict.DIFFERS, True)
+    assert (done.state, done.stored_agrees) == (VerifyResult.DIFFERS, True)
     assert "as many (600), but not the same" in done.reason
     assert "the files added still hold the rows whose digest the commit stored" in done.reason
 
@@ -319,7 +321,7 @@ def test_both_sides_equal_but_not_what_was_stored(lab: Lab) -> None:
         (snapshot,) = compacted(lab, table)
     done = lab.lw.verify(table, snapshot)
     assert done.removed.digest == done.added.digest
-    assert (done.state, done.stored_agrees) == (Verdict.DIFFERS, False)
+    assert (done.state, done.stored_agrees) == (VerifyResult.DIFFERS, False)
     assert wrong in done.reason and str(done.added.digest) in done.reason
 
 
@@ -334,11 +336,11 @@ def test_a_missing_input_is_named_and_the_outputs_are_still_checked(lab: Lab) ->
     (output,) = lab.data_files(table)
     Path(victim).unlink()
     done = lab.lw.verify(table, snapshot)
-    assert (done.state, done.file) == (Verdict.CANNOT_TELL, victim)
+    assert (done.state, done.file) == (VerifyResult.CANNOT_TELL, victim)
     assert "no such file" in done.reason
     assert (done.removed.rows, done.added.rows, done.stored_agrees) == (None, 600, True)
     tamper(Path(output), change_one)
-    assert lab.lw.verify(table, snapshot).state is Verdict.DIFFERS, "the stored digest alone tells"
+    assert lab.lw.verify(table, snapshot).state is VerifyResult.DIFFERS, "the stored digest alone tells"
 
 
 def test_an_expired_parent(lab: Lab) -> None:
@@ -349,7 +351,7 @@ def test_an_expired_parent(lab: Lab) -> None:
         f"call {lab.catalog}.system.expire_snapshots(table => '{table}', older_than => timestamp'2100-01-01', retain_last => 1)"
     )
     done = lab.lw.verify(table, snapshot)
-    assert done.state is Verdict.CANNOT_TELL
+    assert done.state is VerifyResult.CANNOT_TELL
     assert f"parent snapshot {parent} has expired" in done.reason
     assert (done.removed.files, done.removed.rows) == (3, None)
     assert done.stored_agrees is True
@@ -362,7 +364,7 @@ def test_a_parent_whose_metadata_is_gone(lab: Lab) -> None:
     parent = lab.sql(f"select snapshot_id, manifest_list from {table}.snapshots order by committed_at")[-2]
     Path(parent.manifest_list.removeprefix("file:")).unlink()
     done = lab.lw.verify(table, snapshot)
-    assert (done.state, done.removed.files, done.stored_agrees) == (Verdict.CANNOT_TELL, 3, True)
+    assert (done.state, done.removed.files, done.stored_agrees) == (VerifyResult.CANNOT_TELL, 3, True)
     assert f"metadata of its parent snapshot {parent.snapshot_id} is gone" in done.reason
 
 
@@ -371,7 +373,7 @@ def test_files_the_kernel_cannot_read(lab: Lab, format_: str) -> None:
     table = lab.messy(files=3, days=1, **{"write.format.default": format_})
     (snapshot,) = compacted(lab, table)
     done = lab.lw.verify(table, snapshot)
-    assert done.state is Verdict.CANNOT_TELL
+    assert done.state is VerifyResult.CANNOT_TELL
     assert f"{format_} file" in done.reason
     assert done.file.endswith(format_)
 

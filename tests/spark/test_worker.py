@@ -24,7 +24,7 @@ from lakewarden.rewrite.arrow import ArrowEngine
 from lakewarden.state.process import current_owner
 from lakewarden.state.requests import RequestState
 from lakewarden.tables.iceberg.rewrite_support import IcebergRewrites
-from lakewarden.worker.schedule_view import outlook
+from lakewarden.worker.schedule_view import current_decision
 from tests.support.browser import chromium, page
 from tests.support.lab import Lab
 from tests.support.ports import wait_until
@@ -87,7 +87,7 @@ def test_a_table_that_fails_ten_times_is_suspended_and_resumed_on_its_page(lab: 
         held = lab.lw.schedule.suspended()[table]
         assert held.by == "worker" and "failed 10 times in a row" in held.reason
         assert "the disk says no" in held.reason and f"`lakewarden resume {table}`" in held.reason
-        told = outlook(lab.lw, clock.now()).of(table)
+        told = current_decision(lab.lw, clock.now()).of(table)
         assert told is not None and "suspended" in told.reason and "lakewarden resume" in told.reason
         assert sum(run.state is RunState.FAILED for run in lab.lw.runs(table)) == 10
         other = slot(lab.lw, table, "purge")

@@ -18,13 +18,13 @@ from lakewarden import Lakewarden, clock
 from lakewarden.cli import main
 from lakewarden.jobs.compact import plan as compact
 from lakewarden.lineage.detail import month_of
-from lakewarden.lineage.history import History
+from lakewarden.lineage.history import TableHistory
 from lakewarden.model.run import Job, RunState, Trigger
 from lakewarden.report.plan import PlanReport
-from lakewarden.state.history import Archive
+from lakewarden.state.history import SnapshotArchive
 from lakewarden.state.holds import Pin, Pins
 from lakewarden.state.process import current_owner
-from lakewarden.state.schedule import SEEN, Standing, Standings
+from lakewarden.state.schedule import SEEN, TableSchedule, TableSchedules
 from lakewarden.state.tables import SeenTables
 from lakewarden.state.trash import TrashedFiles
 from tests.support.lineage import snapshots, view_of
@@ -123,10 +123,10 @@ def _a_plan() -> PlanReport:
 def _fill(lake: Lakewarden) -> None:
     """A table that a worker has seen, a run that is over and one that is open, a pin, and files in the trash and erased."""
     SeenTables(lake.state).saw(view(properties={"lakewarden.delete_grace_hours": "0"}), NOW)
-    Standings(lake.state).put_all([Standing(NAME, SEEN, NOW)])
-    Archive(lake.state).add(view_of([]), EXPIRED, "run-over", NOW)
+    TableSchedules(lake.state).put_all([TableSchedule(NAME, SEEN, NOW)])
+    SnapshotArchive(lake.state).add(view_of([]), EXPIRED, "run-over", NOW)
     ids = [each.id for each in EXPIRED if month_of(each.committed_at) == "2024-01"]
-    History(lake.state).fold("2024-01", ids, table=NAME, table_uuid="u", run_id="fold-1", now=NOW)
+    TableHistory(lake.state).fold("2024-01", ids, table=NAME, table_uuid="u", run_id="fold-1", now=NOW)
     owner, now = current_owner(), clock.now()
     Pins(lake.state).add(Pin("p1", NAME, "u", 7, "report", "month end", now, now + timedelta(hours=2)))
     for run_id in ("run-over", "run-open"):
@@ -141,7 +141,7 @@ def _fill(lake: Lakewarden) -> None:
             lake.journal.step(run_id, owner, "trashing", {"files": 2}, NOW)
             lake.journal.finish(run_id, RunState.DONE, "", {"files": 2}, [42], NOW, owner)
     trash = TrashedFiles(lake.state)
-    for verdict, paths in (("run-over", ["s3://b/t/1", "s3://b/t/2"]), ("run-old", ["s3://b/t/3"])):
+    for batch, paths in (("run-over", ["s3://b/t/1", "s3://b/t/2"]), ("run-old", ["s3://b/t/3"])):
         count = len(paths)
         table = pa.table(
             {
@@ -151,10 +151,10 @@ def _fill(lake: Lakewarden) -> None:
                 "stamp": pa.nulls(count, pa.string()),
             }
         )
-        trash.trash(verdict, NAME, "u", "expire", "only expired snapshots need it", table, {}, now)
-        trash.enforce(verdict, now)
+        trash.trash(batch, NAME, "u", "expire", "only expired snapshots need it", table, {}, now)
+        trash.enforce(batch, now)
     pages = trash.due("u", {"expire": timedelta()}, now + timedelta(days=1))
-    ids = [row["id"] for page in pages for row in page.to_pylist() if row["verdict"] == "run-old"]
+    ids = [row["id"] for page in pages for row in page.to_pylist() if row["batch_id"] == "run-old"]
     purge = {"run_id": "purge-1", "table": NAME, "job": str(Job.PURGE), "owner": owner, "trigger": Trigger()}
     lake.journal.start(**purge, plan={}, policy={}, now=now)  # type: ignore[arg-type]
     trash.finish_erasing("purge-1", now, erased=trash.begin_erasing(ids, "purge-1", owner, now))

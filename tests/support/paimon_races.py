@@ -230,7 +230,7 @@ class Originals:
             with self.lab.lw.state.write() as connection:
                 for name in (
                     "trash",
-                    "verdicts",
+                    "trash_batches",
                     "run_steps",
                     "runs",
                     "commit_locks",

@@ -58,7 +58,7 @@ class Original:
         yield f"{self.lab.catalog}.db.copy"
         # The next copy will lie in the same place: nothing may be known of this one.
         with self.lab.lw.state.write() as connection:
-            for name in ("trash", "verdicts", "run_steps", "runs", "commit_locks", "archived_snapshots"):
+            for name in ("trash", "trash_batches", "run_steps", "runs", "commit_locks", "archived_snapshots"):
                 connection.exec_driver_sql(f"DELETE FROM {name}")
 
     def nothing_lost(self, copy: str) -> None:

@@ -18,7 +18,7 @@ from lakewarden.jobs.fsck.findings import Severity
 from lakewarden.model.location import normal
 from lakewarden.model.run import Job, Run, RunState
 from lakewarden.state.trash import TrashedFiles
-from lakewarden.state.trash_batches import FileState, VerdictState
+from lakewarden.state.trash_batches import BatchState, FileState
 from lakewarden.storage.generation_file import WITNESS
 from lakewarden.storage.objects import Objects
 from tests.support.lab import Lab
@@ -118,20 +118,20 @@ class Witness:
         assert set(receipts) <= gone, "a receipt for a file that is there"
 
     def nothing_open(self) -> None:
-        """No run, verdict or file is left between two states."""
+        """No run, batch or file is left between two states."""
         assert [run for run in self.lab.lw.runs(self.table, 1000) if run.ended_at is None] == []
         assert self.files(FileState.ERASING) == []
-        standings = TrashedFiles(self.lab.lw.state).standings(self.table)
-        assert [each for each in standings if each.verdict.state is VerdictState.PENDING] == []
+        batches = TrashedFiles(self.lab.lw.state).batches(self.table)
+        assert [each for each in batches if each.batch.state is BatchState.PENDING] == []
 
     def told_truly(self, job: str) -> None:
-        """A run that ended as done or failed says of its verdict what is so."""
+        """A run that ended as done or failed says of its deletion batch what is so."""
         for each in self.lab.lw.runs(self.table, 1000):
-            verdict = TrashedFiles(self.lab.lw.state).verdict(each.id)
-            if each.job != job or verdict is None:
+            batch = TrashedFiles(self.lab.lw.state).batch(each.id)
+            if each.job != job or batch is None:
                 continue
-            in_force = verdict.state is VerdictState.ACTIVE
-            assert in_force is (each.state is RunState.DONE), f"{each.state}: {each.reason}, {verdict.state}"
+            in_force = batch.state is BatchState.ACTIVE
+            assert in_force is (each.state is RunState.DONE), f"{each.state}: {each.reason}, {batch.state}"
 
     def converges(self) -> None:
         """Given time, everything that nobody needs goes, and nothing else; then there is nothing to do."""

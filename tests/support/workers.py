@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from lakewarden import Lakewarden
-from lakewarden.state.schedule import PASS, Standing
+from lakewarden.state.schedule import PASS, TableSchedule
 from lakewarden.worker.daemon import Worker
 from tests.support.ports import wait_until
 
@@ -54,11 +54,11 @@ def running(worker: Worker) -> Iterator[Worker]:
     assert not thread.is_alive(), "it did not end after it was told to"
 
 
-def slot(lw: Lakewarden, table: str, name: str = PASS) -> Standing | None:
+def slot(lw: Lakewarden, table: str, name: str = PASS) -> TableSchedule | None:
     return next((each for each in lw.schedule.standings(table) if each.slot == name), None)
 
 
-def passed(lw: Lakewarden, table: str, name: str = PASS, seconds: float = 90) -> Standing:
+def passed(lw: Lakewarden, table: str, name: str = PASS, seconds: float = 90) -> TableSchedule:
     """How the table stands once its pass, or this job, has ended."""
 
     def ended() -> bool:

@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakewarden.jobs.loads.ingested import Asking
+from lakewarden.jobs.loads.ingested import IngestedLookup
 from lakewarden.lineage.audit import Downstream, Node, downstream, gaps, inputs_of, recorded_origins
-from lakewarden.lineage.history import Entry, Source
+from lakewarden.lineage.history import Entry, EntrySource
 from lakewarden.lineage.validate import Requirements
 from lakewarden.model.table import Snapshot
 from lakewarden.report.audit import dot, mermaid
@@ -25,7 +25,7 @@ def entry(table: str, id_: int, inputs: str = "", **summary: str) -> Entry:
     if inputs:
         told["input.snapshot_ids"] = inputs
     at = START + timedelta(minutes=id_ % 100_000)
-    return Entry(table, Snapshot(id_, None, 0, at, "append", told), Source.LIVE)
+    return Entry(table, Snapshot(id_, None, 0, at, "append", told), EntrySource.LIVE)
 
 
 def steps(found: Downstream) -> dict[str, int]:
@@ -230,7 +230,7 @@ def test_what_a_rewrite_only_read_is_not_followed() -> None:
     earlier = entry("lake.db.a", BIG + 1, f"{BIG}", lineage_operation="compaction")
     later = entry("lake.db.a", BIG + 2, f"{BIG + 1}", lineage_operation="compaction")
     known = {each.snapshot.id: each for each in (entry("lake.db.a", BIG), earlier, later)}
-    asking = Asking("lake.db.a", lambda ids: {id_: known[id_] for id_ in ids})
+    asking = IngestedLookup("lake.db.a", lambda ids: {id_: known[id_] for id_ in ids})
     found = asking.snapshot(BIG + 2)
     assert [(each.node.snapshot_id, each.only_read) for each in found.origins] == [(BIG + 1, True)]
 

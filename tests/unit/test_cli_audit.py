@@ -17,11 +17,11 @@ import pytest
 from lakewarden import Lakewarden
 from lakewarden.cli import main
 from lakewarden.lineage.detail import month_of
-from lakewarden.lineage.history import History
+from lakewarden.lineage.history import TableHistory
 from lakewarden.model.table import Snapshot
 from lakewarden.model.table_name import TableRef
 from lakewarden.state.audit_log import Rejections
-from lakewarden.state.history import Archive
+from lakewarden.state.history import SnapshotArchive
 from lakewarden.state.schema import history_details
 from lakewarden.state.tables import SeenTables
 from tests.support.lineage import START, snapshots, view_of
@@ -43,9 +43,9 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lakewarden
     with Lakewarden.open("lakewarden.toml") as lakewarden:
         state = lakewarden.state
         SeenTables(state).saw(view_of([]), NOW)
-        Archive(state).add(view_of([]), MADE, "expire-1", NOW)
+        SnapshotArchive(state).add(view_of([]), MADE, "expire-1", NOW)
         ids = [each.id for each in MADE if month_of(each.committed_at) == "2024-01"]
-        History(state).fold("2024-01", ids, table=TABLE, table_uuid="u", run_id="fold-1", now=NOW)
+        TableHistory(state).fold("2024-01", ids, table=TABLE, table_uuid="u", run_id="fold-1", now=NOW)
         yield lakewarden
 
 
@@ -127,10 +127,10 @@ def test_a_detail_of_another_table_that_cannot_be_read_is_named(shell: Shell, la
     made = snapshots(40, days=40, seed=8)
     made[-1] = replace(made[-1], summary={"input.snapshot_ids": f"{TABLE}@{start}"})
     SeenTables(state).saw(other, NOW)
-    Archive(state).add(other, made, "expire-2", NOW)
+    SnapshotArchive(state).add(other, made, "expire-2", NOW)
     ids = [each.id for each in made if month_of(each.committed_at) == "2024-01"]
     named = {"table": "lake.db.gone", "table_uuid": "gone", "run_id": "fold-2", "now": NOW}
-    History(state).fold("2024-01", ids, **named, keep=lambda name, content: f"/gone/{name}")  # type: ignore[arg-type]
+    TableHistory(state).fold("2024-01", ids, **named, keep=lambda name, content: f"/gone/{name}")  # type: ignore[arg-type]
     code, out, _ = shell("audit", "downstream", TABLE, start, "--json")
     found = json.loads(out)
     assert code == 3 and [each["table"] for each in found["unread"]] == ["lake.db.gone"]
@@ -160,7 +160,7 @@ def test_a_table_that_was_renamed_is_one(shell: Shell, lake: Lakewarden) -> None
         Snapshot(place, None, place, NOW, "append", {"input.snapshot_ids": told})
         for place, told in enumerate([str(start), f"{TABLE}@{start}", f"lake.db.renamed@{start}"], 1)
     ]
-    Archive(lake.state).add(reader, by_names, "expire-3", NOW)
+    SnapshotArchive(lake.state).add(reader, by_names, "expire-3", NOW)
     for name in (TABLE, "lake.db.renamed"):
         found = document(shell, "audit", "downstream", name, str(start))
         affected = [(each["table"], each["snapshot_id"]) for each in found["affected"]]

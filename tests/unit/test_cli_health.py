@@ -13,7 +13,7 @@ import pytest
 from lakewarden import Lakewarden, clock
 from lakewarden.cli import main
 from lakewarden.cli.health import sparkline
-from lakewarden.health.table_details import DueLine, Portrait, SnapshotLine
+from lakewarden.health.table_details import DueLine, SnapshotLine, TableDetails
 from lakewarden.state.health import HealthRecords, Numbers, TableHealth
 from lakewarden.state.tables import SeenTables
 from tests.support.lineage import view_of
@@ -32,7 +32,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def seen(folder: Path, *, warned: bool = True, **numbers: Any) -> None:
-    painted = Portrait(
+    painted = TableDetails(
         "iceberg", 2, "/t", "/m", 3, 0,
         snapshots=tuple(
             SnapshotLine(each, NOW - timedelta(days=each), "append", "by hand", added_files=10, added_bytes=10**7)

@@ -9,7 +9,7 @@ from io import StringIO
 import pytest
 from rich.console import Console, RenderableType
 
-from lakewarden.cli.demo import DemoReport, Picture, Proof
+from lakewarden.cli.demo import DemoPromise, DemoReport, Picture
 from lakewarden.cli.doctor import Check, DoctorReport
 from lakewarden.cli.progress import Bar, Lines, progress_on
 from lakewarden.errors import PolicyError
@@ -21,7 +21,7 @@ from lakewarden.model.run import Owner, Run, RunState, Trigger
 from lakewarden.model.table import Ref, Snapshot
 from lakewarden.report.plan import PlanReport
 from lakewarden.report.run import PassReport, result
-from lakewarden.report.table import Due, TableReport, TableRow, TablesReport
+from lakewarden.report.table import JobForecast, TableReport, TableRow, TablesReport
 from tests.support.tables import MB, NOW, file, files, policy, view
 
 
@@ -104,7 +104,7 @@ def test_a_table_with_its_commits_and_what_is_due() -> None:
         refs=(Ref("main", "branch", 2), Ref("audit", "tag", 1)),
     )
     error = PolicyError(key="rewrite_branch", reason="no such branch")
-    due = (Due.of(a_plan()), Due.failed("rewrite-manifests", error))
+    due = (JobForecast.of(a_plan()), JobForecast.failed("rewrite-manifests", error))
     report = TableReport(table, (Manifest("/m", 2000, 0, "data"),), due, NOW)
     out = shown(report.render(140), 140)
     for words in (
@@ -153,7 +153,7 @@ def test_the_demos_last_screen_fits_a_terminal() -> None:
         "0.1.0+920c4177d874",
     )  # fmt: skip
     proofs = tuple(
-        Proof("old snapshots still read", True, "version 8223665176775768503, the same rows")
+        DemoPromise("old snapshots still read", True, "version 8223665176775768503, the same rows")
         for _ in range(4)
     )
     config = "lakewarden-demo/lakewarden.toml"
@@ -167,7 +167,7 @@ def test_the_demos_last_screen_fits_a_terminal() -> None:
     lines = shown(report.render(80), 80).splitlines()
     assert len(lines) <= 39
     assert max(map(len, lines)) <= 80
-    assert not replace(report, proofs=(Proof("rows", False, ""),)).held
+    assert not replace(report, proofs=(DemoPromise("rows", False, ""),)).held
 
 
 def test_progress_is_a_bar_on_a_terminal_lines_elsewhere_and_nothing_with_json() -> None:

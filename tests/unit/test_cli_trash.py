@@ -49,7 +49,7 @@ def shell(lake: Lakewarden, capsys: pytest.CaptureFixture[str]) -> Shell:
 
 def trash(
     lake: Lakewarden,
-    verdict: str,
+    batch: str,
     *paths: str,
     enforce: bool = True,
     uuid: str = "u",
@@ -64,9 +64,9 @@ def trash(
             "stamp": pa.nulls(len(paths), pa.string()),
         }
     )
-    files.trash(verdict, NAME, uuid, "expire", "only expired snapshots need it", table, {}, clock.now())
+    files.trash(batch, NAME, uuid, "expire", "only expired snapshots need it", table, {}, clock.now())
     if enforce:
-        files.enforce(verdict, clock.now())
+        files.enforce(batch, clock.now())
     return files
 
 
@@ -104,8 +104,8 @@ def test_what_is_trashed_and_until_when(shell: Shell, lake: Lakewarden) -> None:
         assert words in out, words
     assert "not before its run has ended" in out
     document = json.loads(shell("trash", NAME, "--json")[1])
-    first, second = document["verdicts"]
-    assert (first["verdict"], first["state"], second["state"]) == ("run-1", "active", "pending")
+    first, second = document["batches"]
+    assert (first["batch"], first["state"], second["state"]) == ("run-1", "active", "pending")
     assert first["tallies"] == {"trashed": {"files": 2, "bytes": 3_000_000}}
     assert second["due_at"] is None
     assert [each["path"].rpartition("/")[2] for each in document["files"]] == [
@@ -117,9 +117,9 @@ def test_what_is_trashed_and_until_when(shell: Shell, lake: Lakewarden) -> None:
 
 def test_the_grace_is_that_of_the_policy(lake: Lakewarden) -> None:
     trash(lake, "run-1", "/t/a")
-    ((standing, due),) = lake.trash(NAME).verdicts
-    assert standing.verdict.trashed_at is not None
-    assert due == standing.verdict.trashed_at + timedelta(hours=48)
+    ((batch_files, due),) = lake.trash(NAME).batches
+    assert batch_files.batch.trashed_at is not None
+    assert due == batch_files.batch.trashed_at + timedelta(hours=48)
 
 
 def test_restore_one_file_in_another_spelling(shell: Shell, lake: Lakewarden) -> None:
@@ -186,16 +186,16 @@ def test_receipts(shell: Shell, lake: Lakewarden) -> None:
         assert words in out, words
     (receipt,) = json.loads(shell("receipts", NAME, "--json")[1])["receipts"]
     assert set(receipt) == {
-        "path", "kind", "size", "state", "verdict", "note", "cause", "reason", "trashed_at", "erased_at", "run",
+        "path", "kind", "size", "state", "batch", "note", "cause", "reason", "trashed_at", "erased_at", "run",
     }  # fmt: skip
-    assert (receipt["verdict"], receipt["run"], receipt["state"]) == ("run-1", "purge-1", "erased")
+    assert (receipt["batch"], receipt["run"], receipt["state"]) == ("run-1", "purge-1", "erased")
 
 
 def test_a_renamed_table_keeps_what_was_trashed(lake: Lakewarden) -> None:
     trash(lake, "run-1", "/t/a", uuid="same")
     SeenTables(lake.state).saw(replace(view(), uuid="same"), clock.now())
     with lake.state.write() as connection:
-        connection.exec_driver_sql("UPDATE verdicts SET table_name = 'lake.db.old'")
+        connection.exec_driver_sql("UPDATE trash_batches SET table_name = 'lake.db.old'")
     assert len(lake.trash(NAME).files) == 1
     assert lake.restore(NAME, "/t/a").files == 1
 

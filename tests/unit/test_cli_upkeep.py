@@ -13,33 +13,31 @@ import pytest
 from lakewarden import Lakewarden, clock
 from lakewarden.cli import main
 from lakewarden.config.schema import WorkerConfig
-from lakewarden.console.pages.dues import Outlooks
-from lakewarden.console.pages.fleet import Wish, fleet
+from lakewarden.console.pages.dues import ScheduleStates
+from lakewarden.console.pages.fleet import FleetQuery, fleet
 from lakewarden.errors import Busy, NoSuchTable, Outage, Refused, Stopped, Unreachable, UsageError
-from lakewarden.health.expected_jobs import Duties
+from lakewarden.health.expected_jobs import ExpectedJobs
 from lakewarden.model.run import Job, Owner, Run, RunState, Trigger
 from lakewarden.model.table import COLD_SOURCE, COLD_SOURCE_UUID
 from lakewarden.services.schedule import JobEnded
 from lakewarden.state.cold import ColdFile, ColdFiles
 from lakewarden.state.leases import Leases
 from lakewarden.state.process import current_owner
-from lakewarden.state.requests import Request, Requests, RequestState
-from lakewarden.state.schedule import PASS, SEEN, Standing, Standings
+from lakewarden.state.requests import PassRequest, Requests, RequestState
+from lakewarden.state.schedule import PASS, SEEN, TableSchedule, TableSchedules
 from lakewarden.state.tables import SeenTables
-from lakewarden.worker.passes import Ended, Turn, answer, begin, standings, suspension
-from lakewarden.worker.schedule import Rules, Why, decide
-from lakewarden.worker.tables import Roster
+from lakewarden.worker.passes import Pass, PassResult, answer, begin, standings, suspension
+from lakewarden.worker.schedule import ScheduleRules, WaitReason, decide
+from lakewarden.worker.tables import Tables
 from tests.support.tables import NOW, TABLE
 from tests.support.tables import view as table_view
 from tests.unit.test_cli_state import Shell
-from tests.unit.test_cli_state import lake as lake
-from tests.unit.test_cli_state import shell as shell
 
 NAME = str(TABLE)
 
 
-def seen(lake: Lakewarden, *more: Standing) -> None:
-    Standings(lake.state).put_all([Standing(NAME, SEEN, NOW), *more])
+def seen(lake: Lakewarden, *more: TableSchedule) -> None:
+    TableSchedules(lake.state).put_all([TableSchedule(NAME, SEEN, NOW), *more])
 
 
 # ------------------------------------------------------------ commands
@@ -62,13 +60,13 @@ def test_the_schedule_tells_who_is_due_and_who_leads(lake: Lakewarden, shell: Sh
     code, out = shell("schedule")
     assert code == 0 and "leads, term 1" in out and "suspended" in out and "backfill" in out
     document = json.loads(shell("schedule", "--json")[1])
-    assert document["leader"]["live"] and document["waiting"][0]["why"] == Why.SUSPENDED
+    assert document["leader"]["live"] and document["waiting"][0]["why"] == WaitReason.SUSPENDED
 
 
 def test_the_schedule_of_one_table(
     lake: Lakewarden, shell: Shell, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seen(lake, Standing("lake.db.other", SEEN, NOW))
+    seen(lake, TableSchedule("lake.db.other", SEEN, NOW))
     (due,) = json.loads(shell("schedule", NAME, "--json")[1])["due"]
     assert due["table"] == NAME
     assert main(["schedule", "lake.db.evnets"]) == 10
@@ -162,8 +160,8 @@ def test_a_request_for_a_table_that_nobody_knows_says_so_and_leaves_no_ghost(
 ) -> None:
     assert main(["maintain", "lake.db.evnets", "--no-wait"]) == 0
     assert "table lake.db.evnets is not known here" in capsys.readouterr().err
-    seen(lake, Standing("lake.db.evnets", PASS, NOW, NOW, "failed", "no such table", 1))
-    page = fleet(lake, Wish(), Outlooks(lake).at(clock.now()), clock.now())
+    seen(lake, TableSchedule("lake.db.evnets", PASS, NOW, NOW, "failed", "no such table", 1))
+    page = fleet(lake, FleetQuery(), ScheduleStates(lake).at(clock.now()), clock.now())
     assert page.not_looked_at == (NAME,)
 
 
@@ -176,7 +174,7 @@ def test_maintain_tells_a_request_that_failed(
     requests = Requests(lake.state)
     real = Requests.file
 
-    def filed(self: Requests, *arguments: Any) -> Request:
+    def filed(self: Requests, *arguments: Any) -> PassRequest:
         made = real(self, *arguments)
         requests.claim(made.id, lease.term, clock.now())
         requests.end(made.id, lease.term, RequestState.FAILED, [], "find table: it is gone", clock.now())
@@ -221,12 +219,12 @@ CONFIG = WorkerConfig(max_failures=2, retry_seconds=60)
 
 def ended(
     *jobs: JobEnded, stopped: bool = False, trouble: Exception | None = None, asked: bool = False
-) -> Ended:
-    request = Request(
+) -> PassResult:
+    request = PassRequest(
         "q", NAME, RequestState.CLAIMED, Trigger("manual", "ana"), NOW, NOW, NOW, 1, None, (), ""
     )
-    turn = Turn(NAME, request=request if asked else None)
-    return Ended(turn, NOW, NOW + timedelta(seconds=5), jobs, trouble, stopped)
+    turn = Pass(NAME, request=request if asked else None)
+    return PassResult(turn, NOW, NOW + timedelta(seconds=5), jobs, trouble, stopped)
 
 
 def job(
@@ -236,8 +234,8 @@ def job(
     return JobEnded(name, NOW, run, error)
 
 
-def stands(of: Ended, failures: int = 0) -> dict[str, Standing]:
-    before = Standing(NAME, PASS, failures=failures)
+def stands(of: PassResult, failures: int = 0) -> dict[str, TableSchedule]:
+    before = TableSchedule(NAME, PASS, failures=failures)
     return {each.slot: each for each in standings(of, before, CONFIG)}
 
 
@@ -361,72 +359,78 @@ def test_a_job_without_a_run_tells_why() -> None:
     assert JobEnded(Job.PURGE, NOW, None, OSError("no")).reason == "OSError: no"
 
 
-# ------------------------------------------------------------ the roster
+# ------------------------------------------------------------ the tables
 
 
 def test_the_roster_follows_policies_and_tables(lake: Lakewarden) -> None:
-    roster = Roster(lake.state, lake.config)
-    roster.load()
-    assert roster.discovered([NAME, "lake.db.other"], NOW, None) == (2, 0)
-    assert [each.table for each in roster.charges] == sorted([NAME, "lake.db.other"])
-    first = next(each for each in roster.charges if each.table == NAME)
+    tables = Tables(lake.state, lake.config)
+    tables.load()
+    assert tables.discovered([NAME, "lake.db.other"], NOW, None) == (2, 0)
+    assert [each.table for each in tables.tracked_tables] == sorted([NAME, "lake.db.other"])
+    first = next(each for each in tables.tracked_tables if each.table == NAME)
     assert Job.SWEEP not in first.jobs and Job.PURGE in first.jobs
     lake.set_policy(TABLE, {"orphan_sweep_enabled": True, "rewrite_enabled": False})
-    roster.refresh()
-    changed = next(each for each in roster.charges if each.table == NAME)
+    tables.refresh()
+    changed = next(each for each in tables.tracked_tables if each.table == NAME)
     assert Job.SWEEP in changed.jobs and Job.COMPACT not in changed.jobs
     lake.set_policy(TABLE, {"maintenance_enabled": False})
-    roster.refresh()
-    off = next(each for each in roster.charges if each.table == NAME)
+    tables.refresh()
+    off = next(each for each in tables.tracked_tables if each.table == NAME)
     assert not off.jobs and "maintenance_enabled" in off.off
-    assert roster.discovered([NAME], NOW, None) == (0, 1)
-    assert [each.table for each in roster.charges] == [NAME]
-    assert roster.discovered([NAME, "lake.db.other"], NOW, None) == (1, 0), "it came back"
+    assert tables.discovered([NAME], NOW, None) == (0, 1)
+    assert [each.table for each in tables.tracked_tables] == [NAME]
+    assert tables.discovered([NAME, "lake.db.other"], NOW, None) == (1, 0), "it came back"
 
 
 def test_who_resumes_a_table_that_only_backs_off_is_heard_by_the_leader(lake: Lakewarden) -> None:
-    roster, later = Roster(lake.state, lake.config), clock.now() + timedelta(hours=1)
-    roster.load()
-    roster.discovered([NAME], NOW, None)
-    roster.put([Standing(NAME, PASS, NOW, NOW, "failed", "why", 4, later)], None)
-    assert decide(roster.charges, roster.book(), Rules(), clock.now()).of(NAME).to_dict()["due"] is False  # type: ignore[union-attr]
+    tables, later = Tables(lake.state, lake.config), clock.now() + timedelta(hours=1)
+    tables.load()
+    tables.discovered([NAME], NOW, None)
+    tables.put([TableSchedule(NAME, PASS, NOW, NOW, "failed", "why", 4, later)], None)
+    assert (
+        decide(tables.tracked_tables, tables.book(), ScheduleRules(), clock.now()).of(NAME).to_dict()["due"]
+        is False
+    )  # type: ignore[union-attr]
     assert not lake.schedule.resume(TABLE), "it was not suspended"
-    roster.refresh()
-    last = roster.of(NAME)
+    tables.refresh()
+    last = tables.of(NAME)
     assert last is not None and last.failures == 0
-    assert decide(roster.charges, roster.book(), Rules(), clock.now()).of(NAME).to_dict()["due"] is True  # type: ignore[union-attr]
+    assert (
+        decide(tables.tracked_tables, tables.book(), ScheduleRules(), clock.now()).of(NAME).to_dict()["due"]
+        is True
+    )  # type: ignore[union-attr]
 
 
 def test_a_table_of_the_colder_tier_has_no_turns_of_its_own(lake: Lakewarden) -> None:
     """Every job on it would be refused, pass after pass."""
-    roster = Roster(lake.state, lake.config)
-    roster.load()
-    roster.discovered([NAME], NOW, None)
-    assert roster.charges[0].jobs
+    tables = Tables(lake.state, lake.config)
+    tables.load()
+    tables.discovered([NAME], NOW, None)
+    assert tables.tracked_tables[0].jobs
     view = table_view(properties={COLD_SOURCE: "lake.db.live", COLD_SOURCE_UUID: "live"})
     SeenTables(lake.state).saw(view, NOW)
-    duties = Duties(lake.state, lake.config)
-    roster.refresh()
-    assert roster.charges[0].jobs and duties.of({NAME})[NAME], "only its properties say so"
+    duties = ExpectedJobs(lake.state, lake.config)
+    tables.refresh()
+    assert tables.tracked_tables[0].jobs and duties.of({NAME})[NAME], "only its properties say so"
     copy = ColdFile("s3://lake/a", f"{view.location}/data/a", 1, "x")
     ColdFiles(lake.state).add("live", [copy], "run", NOW)
-    roster.refresh()
+    tables.refresh()
     assert not duties.of({NAME})[NAME]
-    (cold,) = roster.charges
+    (cold,) = tables.tracked_tables
     assert not cold.jobs and cold.off == "it is the colder tier of lake.db.live, and looked after with it"
-    told = decide(roster.charges, roster.book(), Rules(), NOW).of(NAME)
+    told = decide(tables.tracked_tables, tables.book(), ScheduleRules(), NOW).of(NAME)
     assert told is not None and told.to_dict()["why"] == "switched-off"
 
 
 def test_a_pass_that_was_left_open_is_tried_again_at_once_and_then_later(lake: Lakewarden) -> None:
-    seen(lake, Standing(NAME, PASS, NOW, None, "running"))
-    roster = Roster(lake.state, lake.config)
-    roster.load()
-    assert roster.end_left_open([NAME], NOW, None) == ()
-    assert roster.end_left_open([], NOW, None) == (NAME,)
-    first = roster.of(NAME)
+    seen(lake, TableSchedule(NAME, PASS, NOW, None, "running"))
+    tables = Tables(lake.state, lake.config)
+    tables.load()
+    assert tables.end_left_open([NAME], NOW, None) == ()
+    assert tables.end_left_open([], NOW, None) == (NAME,)
+    first = tables.of(NAME)
     assert first is not None and first.failures == 1 and first.retry_at == NOW
-    roster.put([begin(Turn(NAME), first, NOW)], None)
-    roster.end_left_open([], NOW, None)
-    second = roster.of(NAME)
+    tables.put([begin(Pass(NAME), first, NOW)], None)
+    tables.end_left_open([], NOW, None)
+    second = tables.of(NAME)
     assert second is not None and second.failures == 2 and second.retry_at == NOW + timedelta(seconds=120)

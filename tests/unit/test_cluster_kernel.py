@@ -18,14 +18,14 @@ import pytest
 
 from lakewarden.jobs.quiet_windows import Paused
 from lakewarden.rewrite import shuffle
-from lakewarden.rewrite.exchange.blobs import TELL, Held, Record, Stored, content, stored
+from lakewarden.rewrite.exchange.blobs import TELL, BlobBuffer, Record, StoredBlob, content, stored
 from lakewarden.rewrite.exchange.plan import Exchange, chunks, prepare, proof
 from lakewarden.rewrite.exchange.receive import collect
 from lakewarden.rewrite.exchange.send import spread_out
 from lakewarden.rewrite.kernel import RewriteTask, TooLarge, rewrite
 from lakewarden.rewrite.order.cluster import looks_too_large
 from lakewarden.rewrite.order.sort_keys import Ordering, SortKey
-from lakewarden.spark.task_slots import Stopped
+from lakewarden.spark.task_slots import TaskStopped
 from tests.unit.test_rewrite_kernel import column, task, write
 
 SCHEMA = pa.schema(
@@ -124,8 +124,8 @@ def test_blobs_that_stay_in_files_come_to_the_same(tmp_path: Path) -> None:
 def test_rows_are_stored_and_what_is_told_travels(tmp_path: Path) -> None:
     told, rows = pa.py_buffer(b"x"), pa.py_buffer(bytes(range(256)) * 1000)
     (_, first), (_, second), (_, third) = stored([(0, rows), (TELL, told), (2, rows)], str(tmp_path))
-    assert isinstance(first, Stored)
-    assert isinstance(third, Stored)
+    assert isinstance(first, StoredBlob)
+    assert isinstance(third, StoredBlob)
     assert second is told
     assert content(first).equals(rows)
     assert content(third).equals(rows)
@@ -208,7 +208,7 @@ def test_blobs_beyond_the_limit_come_back_from_disk() -> None:
             writer.write_batch(batch)
         return sink.getvalue()
 
-    with Held(limit=blob(0).size * 2) as held:
+    with BlobBuffer(limit=blob(0).size * 2) as held:
         for n in range(6):
             held.add(n % 2, blob(n))
         assert held.numbers() == [0, 1]
@@ -238,7 +238,7 @@ def test_a_group_that_waits_for_its_turn_can_be_stopped() -> None:
     first, other = caller(threading.Event()), caller(threading.Event())
     with shuffle._turn(first), shuffle._turn(first):
         other.stopped.set()
-        with pytest.raises(Stopped), shuffle._turn(other):
+        with pytest.raises(TaskStopped), shuffle._turn(other):
             pytest.fail("there was no turn left")
     with shuffle._turn(first), shuffle._turn(first):
         pass  # both were given back

@@ -15,8 +15,8 @@ from lakewarden.deletion.holds import Holds
 from lakewarden.errors import LakewardenError, UsageError
 from lakewarden.jobs.cold import retention as cold_retention
 from lakewarden.jobs.cold import transition as ageing
-from lakewarden.jobs.cold.locate import COLD, LIVE, Asked, Whereabouts
-from lakewarden.jobs.cold.recall import Shelf, recall, shelf, shelved
+from lakewarden.jobs.cold.locate import COLD, LIVE, SnapshotLocation, SnapshotQuestion
+from lakewarden.jobs.cold.recall import ArchivedFiles, recall, shelf, with_archive_state
 from lakewarden.jobs.cold.table import NOT_KNOWN, Cold
 from lakewarden.model.hold import Hold, HoldKind
 from lakewarden.model.prices import PRICES
@@ -26,7 +26,7 @@ from lakewarden.model.table import Counters, Ref, Snapshot, TableView
 from lakewarden.model.table_name import TableRef
 from lakewarden.policy.resolve import Layers, Policy, resolve
 from lakewarden.state.cold import ColdFile
-from lakewarden.storage.archive import Archive, Stored
+from lakewarden.storage.archive import ObjectArchive, StoredObject
 from lakewarden.tables.iceberg.cold import without
 from lakewarden.tables.interface import ColdHome, ColdTier
 
@@ -140,10 +140,10 @@ def test_metadata_without_some_snapshots_names_none_of_them(ids: list[int], more
 class Shelves:
     """Takes note of what it is asked for."""
 
-    def __init__(self, *found: Stored | None) -> None:
+    def __init__(self, *found: StoredObject | None) -> None:
         self.found, self.asked = list(found), list[str]()
 
-    def look(self, paths: list[str]) -> list[Stored | None]:
+    def look(self, paths: list[str]) -> list[StoredObject | None]:
         return self.found
 
     def recall(self, paths: list[str], days: int, speed: str) -> list[bool]:
@@ -151,23 +151,23 @@ class Shelves:
         return [True] * len(paths)
 
 
-def deep(name: str, until: timedelta | None = None, restoring: bool = False) -> Stored:
+def deep(name: str, until: timedelta | None = None, restoring: bool = False) -> StoredObject:
     from lakewarden import clock
 
     end = None if until is None else clock.now() + until
-    return Stored(f"s3://b/{name}", 1 << 30, "e", "DEEP_ARCHIVE", restoring, end)
+    return StoredObject(f"s3://b/{name}", 1 << 30, "e", "DEEP_ARCHIVE", restoring, end)
 
 
-FOUND = Whereabouts(Asked(snapshot_id=7), COLD, FROZEN, 7, NOW, "it was handed off")
+FOUND = SnapshotLocation(SnapshotQuestion(snapshot_id=7), COLD, FROZEN, 7, NOW, "it was handed off")
 OPTIONS: dict[str, Any] = {"table": str(TABLE), "days": 3, "speed": "Standard", "wait": False}
 
 
 def test_only_what_is_not_on_its_way_is_asked_for() -> None:
-    found = Shelf(
+    found = ArchivedFiles(
         5, (deep("a"), deep("b", restoring=True), deep("c", timedelta(days=9)), deep("d", timedelta(hours=9)))
     )
     shelves = Shelves()
-    done = recall(FOUND, lambda: found, lambda: cast("Archive", shelves), PRICES, Silent(), **OPTIONS)
+    done = recall(FOUND, lambda: found, lambda: cast("ObjectArchive", shelves), PRICES, Silent(), **OPTIONS)
     assert shelves.asked == ["s3://b/a", "s3://b/d"], "the last would be taken back too early"
     assert (done.archived, done.asked, done.restoring, done.readable) == (4, 2, 1, 2)
     assert done.dollars == pytest.approx(2 * (0.10 / 1000 + 0.02))
@@ -177,7 +177,9 @@ def test_only_what_is_not_on_its_way_is_asked_for() -> None:
 
 
 def test_nothing_to_recall_is_said() -> None:
-    done = recall(FOUND, lambda: Shelf(5), lambda: cast("Archive", None), PRICES, Silent(), **OPTIONS)
+    done = recall(
+        FOUND, lambda: ArchivedFiles(5), lambda: cast("ObjectArchive", None), PRICES, Silent(), **OPTIONS
+    )
     assert done.ready and done.where == FOUND
     assert "nothing to recall" in RecallReport(str(TABLE), done, NOW).told()
 
@@ -187,8 +189,8 @@ def test_wrong_calls() -> None:
         with pytest.raises(UsageError):
             recall(
                 FOUND,
-                lambda: Shelf(5),
-                lambda: cast("Archive", None),
+                lambda: ArchivedFiles(5),
+                lambda: cast("ObjectArchive", None),
                 PRICES,
                 Silent(),
                 **{**OPTIONS, **wrong},
@@ -201,23 +203,28 @@ def test_what_is_known_to_be_readable_is_not_asked_after() -> None:
     asked: list[list[str]] = []
 
     class Looking(Shelves):
-        def look(self, paths: list[str]) -> list[Stored | None]:
+        def look(self, paths: list[str]) -> list[StoredObject | None]:
             asked.append(paths)
-            return [deep("b"), Stored("c", 1, "e", "GLACIER_IR")]
+            return [deep("b"), StoredObject("c", 1, "e", "GLACIER_IR")]
 
-    found = shelf(paths, known, lambda: cast("Archive", Looking()))
+    found = shelf(paths, known, lambda: cast("ObjectArchive", Looking()))
     assert (
         asked == [paths[1:3]] and found.files == 4 and [each.path for each in found.archived] == ["s3://b/b"]
     )
     with pytest.raises(LakewardenError, match="names it, but it does not exist"):
-        shelf(paths[1:2], known, lambda: cast("Archive", Shelves(None)))
+        shelf(paths[1:2], known, lambda: cast("ObjectArchive", Shelves(None)))
 
 
 def test_the_tier_of_a_moment() -> None:
-    recalled = shelved(
-        FOUND, Shelf(2, (deep("a", timedelta(days=2)), deep("b", timedelta(days=1)))), str(TABLE)
+    recalled = with_archive_state(
+        FOUND, ArchivedFiles(2, (deep("a", timedelta(days=2)), deep("b", timedelta(days=1)))), str(TABLE)
     )
     assert recalled.tier == "recalled" and recalled.until is not None and "until" in recalled.reason
-    assert shelved(FOUND, Shelf(2, (deep("a", timedelta(days=2)), deep("b"))), str(TABLE)).tier == "deep"
-    live = Whereabouts(Asked(snapshot_id=7), LIVE, TABLE, 7, NOW, "the table has it")
-    assert shelved(live, Shelf(0), str(TABLE)) is live
+    assert (
+        with_archive_state(
+            FOUND, ArchivedFiles(2, (deep("a", timedelta(days=2)), deep("b"))), str(TABLE)
+        ).tier
+        == "deep"
+    )
+    live = SnapshotLocation(SnapshotQuestion(snapshot_id=7), LIVE, TABLE, 7, NOW, "the table has it")
+    assert with_archive_state(live, ArchivedFiles(0), str(TABLE)) is live

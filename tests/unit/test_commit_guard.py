@@ -133,7 +133,7 @@ GUARDED = {kind.__name__ for kind, _ in WRITERS}
 # One commit each, made and used up inside a committing function.
 PARTS = {"Sending", "RewriteCommit"}
 # Whatever it has that changes a table is itself a door: `catalogs.committing`, `catalogs.make`.
-CATALOGS = "Catalogs"
+CATALOGS = {"IcebergCatalogs", "PaimonCatalogs"}
 Name = tuple[str, str]
 
 
@@ -184,7 +184,7 @@ def unguarded(trees: Mapping[str, ast.Module]) -> set[Name]:
         (name, owner, node)
         for module, tree in trees.items()
         for name, owner, node in functions(module, tree)
-        if owner not in {*GUARDED, CATALOGS}
+        if owner not in {*GUARDED, *CATALOGS}
     ]
     uses = {
         name: set(used(name[0], owner, node, known_names(name[0], trees[name[0]])))

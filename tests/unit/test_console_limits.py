@@ -11,7 +11,7 @@ import pytest
 from lakewarden import clock
 from lakewarden.config.schema import Token
 from lakewarden.console import auth, limits
-from lakewarden.console.answers import Denied, status_of
+from lakewarden.console.answers import RequestDenied, status_of
 from lakewarden.console.auth import Identity, Sessions, Tokens, check_form, from_here, is_local
 from lakewarden.console.limits import Failures, Heavy, Notes, Rates
 from lakewarden.errors import (
@@ -23,7 +23,7 @@ from lakewarden.errors import (
     PolicyError,
     Refused,
 )
-from lakewarden.gateway.connection import neighbourhood
+from lakewarden.gateway.connection import address_range
 
 
 class Time:
@@ -117,7 +117,7 @@ def held(heavy: Heavy, count: int, until: threading.Event) -> list[Future[None]]
 def test_a_few_heavy_calls_at_once_and_a_place_for_operators() -> None:
     heavy, until = Heavy(), threading.Event()
     asked = held(heavy, limits._HEAVY_AT_ONCE, until)
-    with pytest.raises(Denied) as told:
+    with pytest.raises(RequestDenied) as told:
         heavy.read(lambda: None)
     assert told.value.status == 503 and told.value.headers()["Retry-After"]
     assert heavy.act(lambda: "pinned") == "pinned", "readers do not block a pin"
@@ -133,10 +133,10 @@ def test_a_few_heavy_calls_at_once_and_a_place_for_operators() -> None:
 def test_a_heavy_call_has_a_deadline_and_gives_its_place_back() -> None:
     heavy, until = Heavy(seconds=0.05), threading.Event()
     for _ in range(limits._LEFT_BEHIND):
-        with pytest.raises(Denied) as told:
+        with pytest.raises(RequestDenied) as told:
             heavy.read(lambda: until.wait(30))
         assert told.value.status == 504 and "spark_seconds" in told.value.hint
-    with pytest.raises(Denied, match="8 older ones have not ended"):
+    with pytest.raises(RequestDenied, match="8 older ones have not ended"):
         heavy.read(lambda: None)
     assert heavy.act(lambda: "pinned") == "pinned"
     until.set()
@@ -247,4 +247,4 @@ def test_every_error_has_its_status(error: LakewardenError, status: int) -> None
     ],
 )
 def test_addresses_of_one_network_share(address: str, share: str) -> None:
-    assert neighbourhood(address) == share
+    assert address_range(address) == share

@@ -12,12 +12,12 @@ import pytest
 from lakewarden import Lakewarden, clock
 from lakewarden.config.schema import ScheduleConfig
 from lakewarden.console import queries, reads
-from lakewarden.console.pages.audit import Asked, audit_page
-from lakewarden.console.pages.dues import Outlooks, job_dues
-from lakewarden.console.pages.fleet import FleetPage, Wish, fleet
+from lakewarden.console.pages.audit import AuditQuestion, audit_page
+from lakewarden.console.pages.dues import ScheduleStates, next_job_runs
+from lakewarden.console.pages.fleet import FleetPage, FleetQuery, fleet
 from lakewarden.console.pages.holds import holds_page
 from lakewarden.console.pages.render import environment, grade, plain, query, segment, time, tone
-from lakewarden.console.pages.runs import RunsWish, action_line
+from lakewarden.console.pages.runs import RunsQuery, action_line
 from lakewarden.console.pages.schedule import schedule_page
 from lakewarden.console.pages.table import kind_of
 from lakewarden.health.table_details import SnapshotLine
@@ -25,7 +25,7 @@ from lakewarden.model.run import Job
 from lakewarden.model.table_name import TableRef
 from lakewarden.state.health import HealthRecords, Numbers, TableHealth
 from lakewarden.state.retention import tidy
-from lakewarden.state.schedule import PASS, SEEN, Standing, Standings, Suspension
+from lakewarden.state.schedule import PASS, SEEN, Suspension, TableSchedule, TableSchedules
 from lakewarden.state.schema import archived_snapshots, requests
 from lakewarden.state.tables import SeenTables
 from tests.support.tables import policy, view
@@ -52,7 +52,7 @@ def put(warden: Lakewarden, table: str, debt: float, **numbers: int) -> None:
 
 
 def shown(warden: Lakewarden, **wish: object) -> FleetPage:
-    return fleet(warden, Wish(**wish), Outlooks(warden).at(NOW), NOW)  # type: ignore[arg-type]
+    return fleet(warden, FleetQuery(**wish), ScheduleStates(warden).at(NOW), NOW)  # type: ignore[arg-type]
 
 
 def names(page: FleetPage) -> list[str]:
@@ -102,35 +102,37 @@ def test_many_tables_come_in_pages(warden: Lakewarden) -> None:
 
 
 def test_the_same_wish_but_for_one_thing_is_one_address() -> None:
-    wish = Wish(text="a b", only="wrong", page=4)
+    wish = FleetQuery(text="a b", only="wrong", page=4)
     assert wish.but(page=5) == {"q": "a b", "only": "wrong", "page": "5"}
     assert wish.by("debt") == {"q": "a b", "only": "wrong", "sort": "debt", "order": "down"}
-    assert Wish().but() == {} and query({}) == "?"
-    assert RunsWish("t", page=2).but(page=1) == {"q": "t"}
+    assert FleetQuery().but() == {} and query({}) == "?"
+    assert RunsQuery("t", page=2).but(page=1) == {"q": "t"}
 
 
 def test_a_job_has_its_own_times_or_the_reason_why_it_has_none() -> None:
     schedule = ScheduleConfig(mode="cron")
     standings = [
-        Standing("lake.db.events", SEEN, NOW - 99 * HOUR),
-        Standing("lake.db.events", "expire", NOW - 2 * HOUR),
-        Standing("lake.db.events", "compact", NOW - 2 * HOUR),
+        TableSchedule("lake.db.events", SEEN, NOW - 99 * HOUR),
+        TableSchedule("lake.db.events", "expire", NOW - 2 * HOUR),
+        TableSchedule("lake.db.events", "compact", NOW - 2 * HOUR),
     ]
-    found = {each.slot: each for each in job_dues(schedule, standings, policy(), NOW)}
+    found = {each.slot: each for each in next_job_runs(schedule, standings, policy(), NOW)}
     assert found["compact"].now and found["compact"].at == NOW - HOUR
     assert not found["expire"].now and found["expire"].at == datetime(2026, 11, 18, tzinfo=UTC)
     assert found["sweep"].at is None and "switches it off" in found["sweep"].why
-    assert job_dues(ScheduleConfig(), standings, policy(), NOW) == ()
-    owed = Standing("lake.db.events", "expire", NOW - 2 * HOUR, NOW - HOUR, "failed", retry_at=NOW - HOUR)
-    found = {each.slot: each for each in job_dues(schedule, [*standings[:1], owed], policy(), NOW)}
+    assert next_job_runs(ScheduleConfig(), standings, policy(), NOW) == ()
+    owed = TableSchedule(
+        "lake.db.events", "expire", NOW - 2 * HOUR, NOW - HOUR, "failed", retry_at=NOW - HOUR
+    )
+    found = {each.slot: each for each in next_job_runs(schedule, [*standings[:1], owed], policy(), NOW)}
     assert found["expire"].now and found["expire"].at == NOW - HOUR, (
         "what failed is tried again before its time"
     )
 
 
 def test_no_job_of_a_table_whose_maintenance_is_off_has_a_time() -> None:
-    schedule, seen_ = ScheduleConfig(mode="cron"), Standing("lake.db.events", SEEN, NOW - 99 * HOUR)
-    found = job_dues(schedule, [seen_], policy(maintenance_enabled=False), NOW)
+    schedule, seen_ = ScheduleConfig(mode="cron"), TableSchedule("lake.db.events", SEEN, NOW - 99 * HOUR)
+    found = next_job_runs(schedule, [seen_], policy(maintenance_enabled=False), NOW)
     assert {each.slot for each in found} == set(Job)
     assert all(each.switched_off and each.at is None for each in found)
 
@@ -139,11 +141,11 @@ def test_tables_that_nobody_looked_at_yet_are_named_and_those_that_are_gone_are_
     warden: Lakewarden,
 ) -> None:
     put(warden, "lake.db.a", 5)
-    Standings(warden.state).put_all(
+    TableSchedules(warden.state).put_all(
         [
-            Standing("lake.db.a", SEEN, NOW - HOUR),
-            Standing("lake.db.new", SEEN, NOW - HOUR),
-            Standing("lake.db.gone", SEEN, NOW - HOUR, NOW, "gone"),
+            TableSchedule("lake.db.a", SEEN, NOW - HOUR),
+            TableSchedule("lake.db.new", SEEN, NOW - HOUR),
+            TableSchedule("lake.db.gone", SEEN, NOW - HOUR, NOW, "gone"),
         ]
     )
     page = shown(warden)
@@ -163,10 +165,10 @@ def test_a_table_that_was_dropped_is_not_shown_again_when_the_mark_of_that_goes(
     }  # fmt: skip
     with warden.state.write() as connection:
         connection.execute(archived_snapshots.insert().values(archived))
-    Standings(warden.state).put(Standing(gone, SEEN, NOW - 3 * days, now - 1.5 * days, "gone"))
+    TableSchedules(warden.state).put(TableSchedule(gone, SEEN, NOW - 3 * days, now - 1.5 * days, "gone"))
 
     def told() -> tuple[object, ...]:
-        page = fleet(warden, Wish(), Outlooks(warden).at(now), now)
+        page = fleet(warden, FleetQuery(), ScheduleStates(warden).at(now), now)
         return page.not_looked_at, tuple(each["table"] for each in reads.fleet(warden)["tables"])
 
     assert told() == ((read,), (read,)), "while it is marked"
@@ -177,7 +179,7 @@ def test_a_table_that_was_dropped_is_not_shown_again_when_the_mark_of_that_goes(
 
 def test_a_suspended_table_that_was_dropped_is_no_alarm_until_it_is_made_anew(warden: Lakewarden) -> None:
     table = "lake.db.dropped"
-    Standings(warden.state).suspend(Suspension(table, NOW - 9 * HOUR, "ten failures", "worker"))
+    TableSchedules(warden.state).suspend(Suspension(table, NOW - 9 * HOUR, "ten failures", "worker"))
     SeenTables(warden.state).saw(replace(view(), ref=TableRef.parse(table)), NOW - 9 * HOUR)
 
     def told() -> tuple[object, ...]:
@@ -193,12 +195,12 @@ def test_a_suspended_table_that_was_dropped_is_no_alarm_until_it_is_made_anew(wa
         )
 
     there = (1, ["suspended"], [table], [table])
-    Standings(warden.state).put(Standing(table, SEEN, NOW - 10 * HOUR))
+    TableSchedules(warden.state).put(TableSchedule(table, SEEN, NOW - 10 * HOUR))
     assert told() == there
-    Standings(warden.state).put(Standing(table, SEEN, NOW - 10 * HOUR, NOW - 8 * HOUR, "gone"))
+    TableSchedules(warden.state).put(TableSchedule(table, SEEN, NOW - 10 * HOUR, NOW - 8 * HOUR, "gone"))
     assert told() == (0, [], [], [])
     assert table in warden.schedule.suspended(), "and what somebody suspended stays so"
-    Standings(warden.state).put(Standing(table, SEEN, NOW))
+    TableSchedules(warden.state).put(TableSchedule(table, SEEN, NOW))
     assert told() == there
 
 
@@ -218,14 +220,14 @@ def test_every_request_that_waits_is_counted(warden: Lakewarden) -> None:
 
 
 def test_what_came_of_a_snapshot_nobody_knows_is_said(warden: Lakewarden) -> None:
-    page = audit_page(warden, Asked("downstream", "lake.db.typo", "1"), NOW)
+    page = audit_page(warden, AuditQuestion("downstream", "lake.db.typo", "1"), NOW)
     assert page.downstream is None and "neither its portrait nor its history has it" in page.error
 
 
 def test_the_week_has_times_windows_and_who_is_next(warden: Lakewarden) -> None:
-    Standings(warden.state).put(Standing("lake.db.a", SEEN, NOW - 99 * HOUR))
-    Standings(warden.state).put(Standing("lake.db.a", PASS, NOW - HOUR))
-    page = schedule_page(warden, Outlooks(warden).at(NOW).decision, NOW)
+    TableSchedules(warden.state).put(TableSchedule("lake.db.a", SEEN, NOW - 99 * HOUR))
+    TableSchedules(warden.state).put(TableSchedule("lake.db.a", PASS, NOW - HOUR))
+    page = schedule_page(warden, ScheduleStates(warden).at(NOW).decision, NOW)
     assert page.first == datetime(2026, 11, 16, tzinfo=UTC)
     assert {each.kind for each in page.ticks} >= {"expire", "purge", "sweep"}
     assert page.closed == ("no compaction starts before 06:00 UTC",)
@@ -234,7 +236,7 @@ def test_the_week_has_times_windows_and_who_is_next(warden: Lakewarden) -> None:
 
 
 def test_a_week_shows_what_it_has_and_explains_no_more(warden: Lakewarden) -> None:
-    page = schedule_page(warden, Outlooks(warden).at(NOW).decision, NOW)
+    page = schedule_page(warden, ScheduleStates(warden).at(NOW).decision, NOW)
     words = [text for _, text in page.legend]
     assert "no compaction starts" in words and "no expiry starts" not in words and "expire" in words
     assert replace(page, spans=(), ticks=()).legend == ()
@@ -242,7 +244,7 @@ def test_a_week_shows_what_it_has_and_explains_no_more(warden: Lakewarden) -> No
 
 
 def test_a_decision_is_made_once_for_several_who_look(warden: Lakewarden) -> None:
-    outlooks = Outlooks(warden)
+    outlooks = ScheduleStates(warden)
     first = outlooks.at(NOW)
     assert outlooks.at(NOW + timedelta(milliseconds=500)) is first
     assert outlooks.at(NOW + timedelta(seconds=2)) is not first

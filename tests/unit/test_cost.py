@@ -10,7 +10,7 @@ from rich.console import Console
 from lakewarden.config.schema import Config
 from lakewarden.errors import ConfigError
 from lakewarden.jobs.cold.cost import (
-    Lying,
+    ColdCopy,
     TableCost,
     age_cost,
     early_fees,
@@ -71,7 +71,7 @@ def test_ageing_a_copy() -> None:
     800 writes at 0.05 and reads at 0.01 a thousand are 0.048; 100 GiB out of GLACIER_IR at 0.03 are 3.00, and once more where
     they have to be read first; 60 of 90 days are left of 0.40 a month; then 0.40 less 0.00099 x (100 GiB + 800 x 40 KiB).
     """
-    copies = [Lying(128 * MIB, "GLACIER_IR", 30.0)] * 800
+    copies = [ColdCopy(128 * MIB, "GLACIER_IR", 30.0)] * 800
     found = age_cost(copies, "DEEP_ARCHIVE", 0, PRICES)
     assert found.requests == pytest.approx(0.8 * 0.06)
     assert found.retrieval == pytest.approx(3.00)
@@ -88,16 +88,16 @@ def test_leaving_early() -> None:
         ("DEEP_ARCHIVE", 0.00099 * (1 + 40 / (1 << 20)) * 80 / 30.4375),
         (None, 0.0),
     ):
-        assert early_fees([Lying(GIB, storage_class, 100.0)], PRICES) == pytest.approx(fee)
+        assert early_fees([ColdCopy(GIB, storage_class, 100.0)], PRICES) == pytest.approx(fee)
     assert early_fees([], PRICES) == 0
 
 
 def test_tiers_by_class() -> None:
     copies = [
-        Lying(GIB, "GLACIER_IR", 0.0),
-        Lying(2 * GIB, "DEEP_ARCHIVE", 180.0),
-        Lying(MIB, None, 0.0),
-        Lying(MIB, "STANDARD", 0.0),
+        ColdCopy(GIB, "GLACIER_IR", 0.0),
+        ColdCopy(2 * GIB, "DEEP_ARCHIVE", 180.0),
+        ColdCopy(MIB, None, 0.0),
+        ColdCopy(MIB, "STANDARD", 0.0),
     ]
     found = tiers_of(copies, PRICES)
     assert [(each.tier, each.storage_class, each.files) for each in found] == [

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from lakewarden.jobs.sweep.foreign_files import began, without_foreign
-from lakewarden.jobs.sweep.plan import Fate, Judged, Listing
+from lakewarden.jobs.sweep.plan import FileOutcome, SortedListing, StoreListing
 from lakewarden.model.table import Snapshot
 from lakewarden.model.table_name import TableRef
 from lakewarden.storage.objects import LISTING, Objects
@@ -25,13 +25,15 @@ MINE = replace(view(), uuid="mine", location="/lake/t")
 CREATED = NOW - timedelta(days=20)
 
 
-def judged(*files: tuple[str, datetime]) -> Judged:
+def judged(*files: tuple[str, datetime]) -> SortedListing:
     rows = [{"path": path, "size": 1, "modified": at, "stamp": None} for path, at in files]
     found = pa.Table.from_pylist(rows, schema=LISTING)
-    return Judged(9, {**dict.fromkeys(Fate, (0, 0)), Fate.ORPHAN: (len(rows), len(rows))}, found)
+    return SortedListing(
+        9, {**dict.fromkeys(FileOutcome, (0, 0)), FileOutcome.ORPHAN: (len(rows), len(rows))}, found
+    )
 
 
-def left(found: Judged) -> list[str]:
+def left(found: SortedListing) -> list[str]:
     return [str(path) for path in found.orphans["path"].to_pylist()]
 
 
@@ -49,8 +51,12 @@ def test_a_file_that_is_older_than_the_table_is_not_its_orphan(name: str) -> Non
     path = f"/lake/t/{name}"
     before = judged((path, CREATED - timedelta(seconds=1)))
     found = without_foreign(before, MINE, [], Places(), lambda: CREATED)
-    assert left(found) == [] and found.fates[Fate.EARLIER] == (1, 1) and found.fates[Fate.ORPHAN] == (0, 0)
-    assert "own_places=/lake/t" in found.why[Fate.EARLIER].text
+    assert (
+        left(found) == []
+        and found.fates[FileOutcome.EARLIER] == (1, 1)
+        and found.fates[FileOutcome.ORPHAN] == (0, 0)
+    )
+    assert "own_places=/lake/t" in found.why[FileOutcome.EARLIER].text
     assert left(without_foreign(before, MINE, [], Places(confirmed=("/lake",)), lambda: CREATED)) == [path]
     assert left(without_foreign(judged((path, CREATED)), MINE, [], Places(), lambda: CREATED)) == [path]
 
@@ -98,7 +104,7 @@ def test_when_the_table_was_surely_there(tmp_path: Path) -> None:
 
     def asked(days_seen: int) -> timedelta:
         files = pa.Table.from_batches(list(Objects({}).list(str(tmp_path))), LISTING)
-        listing = Listing(files, NOW, (str(tmp_path),))
+        listing = StoreListing(files, NOW, (str(tmp_path),))
         return NOW - began(listing, table, Objects({}), NOW - timedelta(days=days_seen))
 
     table = replace(MINE, location=str(tmp_path), snapshots=())
@@ -128,5 +134,5 @@ def test_a_folder_that_another_tables_writer_names_is_left_alone_and_no_other() 
     evil = replace(MINE, ref=TableRef.parse("lake.db.evil"), uuid="evil", location="/far", properties=named)
     own, theirs = "/lake/t/data/a.parquet", "/lake/t/data/inner/b.parquet"
     found = without_foreign(judged((own, NOW), (theirs, NOW)), MINE, [evil], Places(), lambda: CREATED)
-    assert left(found) == [own] and found.fates[Fate.SHARED] == (1, 1)
-    assert "lake.db.evil by write.data.path" in found.why[Fate.SHARED].text
+    assert left(found) == [own] and found.fates[FileOutcome.SHARED] == (1, 1)
+    assert "lake.db.evil by write.data.path" in found.why[FileOutcome.SHARED].text

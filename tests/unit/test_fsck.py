@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from lakewarden.cli.checks import FsckReport
-from lakewarden.jobs.fsck.findings import NAMED, Checkup, Fault, Finding, Looked, Severity, ordered
+from lakewarden.jobs.fsck.findings import NAMED, CheckCounts, Fault, Finding, FsckResult, Severity, ordered
 from lakewarden.jobs.fsck.history import (
     check_history,
     check_pins,
@@ -23,20 +23,29 @@ from lakewarden.jobs.fsck.history import (
     check_version_hint,
 )
 from lakewarden.jobs.fsck.manifests import (
-    Evidence,
+    ManifestInputs,
     check_files,
     check_log_bound,
     check_metadata,
     needed_by,
-    went,
+    removal_text,
 )
 from lakewarden.jobs.fsck.presence import Presence
 from lakewarden.model.location import hashes
 from lakewarden.model.table import Ref, Snapshot, TableView
 from lakewarden.state.holds import Pin
-from lakewarden.state.trash_batches import FileState, TrashedFile, Verdict, VerdictState
+from lakewarden.state.trash_batches import BatchState, FileState, TrashBatch, TrashedFile
 from lakewarden.storage.objects import LISTING
-from lakewarden.tables.metadata_walk import DATA, VECTOR, Broken, Files, Lists, Manifests, Root, Survey
+from lakewarden.tables.metadata_walk import (
+    DATA,
+    VECTOR,
+    FileEntries,
+    Lists,
+    Manifests,
+    UnreadableMetadata,
+    WalkResult,
+    WalkRoot,
+)
 from tests.support.tables import NOW, TABLE
 from tests.support.tables import view as plain_view
 
@@ -56,10 +65,10 @@ def surveyed(
     lists: Mapping[int, Sequence[str]],
     manifests: Mapping[str, Sequence[tuple[str, int]]],
     *,
-    broken: Sequence[Broken] = (),
+    broken: Sequence[UnreadableMetadata] = (),
     live: Mapping[str, int] | None = None,
     kinds: Mapping[str, int] | None = None,
-) -> Survey:
+) -> WalkResult:
     """Lists by snapshot, manifests by path with their files; a file is a path and a size."""
     names = list(manifests)
     gone = {each.path for each in broken}
@@ -73,9 +82,9 @@ def surveyed(
         kept = paths.filter(pa.array(np.isin(hashes(paths), numbers)))
         return kept.unique()
 
-    return Survey(
+    return WalkResult(
         Lists(
-            tuple(Root(number, (f"/l{number}.avro",)) for number in lists),
+            tuple(WalkRoot(number, (f"/l{number}.avro",)) for number in lists),
             np.array([place for place, _ in pairs], dtype=np.int32),
             np.array([number for _, number in pairs], dtype=np.int32),
         ),
@@ -86,7 +95,7 @@ def surveyed(
             np.array(told, dtype=np.int64),
             np.array(found, dtype=np.int64),
         ),
-        Files(
+        FileEntries(
             hashes(paths),
             np.array([size for _, size, _ in rows], dtype=np.int64),
             np.array([(kinds or {}).get(path, DATA) for path, _, _ in rows], dtype=np.int8),
@@ -196,8 +205,10 @@ def test_the_version_hint(metadata: str, hint: str | None, wrong: bool) -> None:
 TWO = {"/m1": [("/a", 1), ("/b", 2)], "/m2": [("/c", 3)]}
 
 
-def evidence(view: TableView, survey: Survey, presence: Presence | None = None, **more: Any) -> Evidence:
-    return Evidence(view, survey, presence or present(), **more)
+def evidence(
+    view: TableView, survey: WalkResult, presence: Presence | None = None, **more: Any
+) -> ManifestInputs:
+    return ManifestInputs(view, survey, presence or present(), **more)
 
 
 def test_a_whole_table_has_no_findings() -> None:
@@ -237,9 +248,9 @@ def test_earlier_metadata_files_that_are_gone_or_empty() -> None:
 def test_all_broken_lists_and_manifests_are_told_with_the_snapshots_they_hurt() -> None:
     view = history(None, 1, 2)
     broken = [
-        Broken("manifest list", "/l1.avro", "no such file"),
-        Broken("manifest", "/m1", "it has 5 bytes, its list says 100"),
-        Broken("manifest", "/m2", "it is not an Avro file"),
+        UnreadableMetadata("manifest list", "/l1.avro", "no such file"),
+        UnreadableMetadata("manifest", "/m1", "it has 5 bytes, its list says 100"),
+        UnreadableMetadata("manifest", "/m2", "it is not an Avro file"),
     ]
     survey = surveyed({1: [], 2: ["/m1"], 3: ["/m1", "/m2"]}, TWO, broken=broken)
     found = list(check_metadata(evidence(view, survey, present(["/l1.avro"], {"/m1": 5}))))
@@ -250,7 +261,7 @@ def test_all_broken_lists_and_manifests_are_told_with_the_snapshots_they_hurt() 
 
 
 def test_a_way_back_is_named_where_an_older_snapshot_is_whole() -> None:
-    broken = [Broken("manifest", "/m2", "no such file")]
+    broken = [UnreadableMetadata("manifest", "/m2", "no such file")]
     survey = surveyed({1: ["/m1"], 2: ["/m1", "/m2"]}, TWO, broken=broken)
     (found,) = check_metadata(evidence(history(None, 1), survey, present(["/m2"])))
     assert found.kind is Fault.MISSING_MANIFEST and "rollback_to_snapshot('db.events', 1)" in found.repair
@@ -298,15 +309,17 @@ def test_missing_files_are_split_by_whether_the_current_snapshot_needs_them() ->
 
 
 def test_a_missing_file_is_told_with_what_we_did_to_it() -> None:
-    verdict = Verdict("run-1", "t", "u", "expire", "only expired", VerdictState.ACTIVE, NOW, NOW)
-    erased = TrashedFile("/c", "data", 3, FileState.ERASED, verdict, "run-2", NOW, "")
+    batch = TrashBatch("run-1", "t", "u", "expire", "only expired", BatchState.ACTIVE, NOW, NOW)
+    erased = TrashedFile("/c", "data", 3, FileState.ERASED, batch, "run-2", NOW, "")
     survey = surveyed({1: ["/m2"]}, {"/m2": [("/c", 3)]})
     number = int(hashes(["/c"])[0])
     (found,) = check_files(evidence(history(None), survey, present(["/c"]), known={number: erased}))
     assert "trashed by run-1 (only expired) and deleted by run run-2 at 2024-03-15 12:00 UTC" in found.what
-    assert went(None) == ""
-    assert "no Lakewarden run deleted it" in went(replace(erased, state=FileState.TRASHED, ended_at=None))
-    assert "found it gone" in went(replace(erased, state=FileState.MISSING))
+    assert removal_text(None) == ""
+    assert "no Lakewarden run deleted it" in removal_text(
+        replace(erased, state=FileState.TRASHED, ended_at=None)
+    )
+    assert "found it gone" in removal_text(replace(erased, state=FileState.MISSING))
 
 
 def test_a_file_with_another_size() -> None:
@@ -348,23 +361,23 @@ def test_no_more_paths_are_named_than_anyone_reads() -> None:
 
 def test_who_needs_it() -> None:
     view = history(None, 1, 2, refs=[Ref("audit", "tag", 1)])
-    one, two, three = (Root(number, ()) for number in (1, 2, 3))
+    one, two, three = (WalkRoot(number, ()) for number in (1, 2, 3))
     assert needed_by(view, [three]) == "the current snapshot 3 needs it"
     assert needed_by(view, [one, three]) == "the current snapshot 3 and tag audit need it"
     assert needed_by(view, [two]) == "1 older snapshot needs it"
     assert needed_by(view, []) == "no snapshot needs it"
-    kept = [Root(2, (), "tag old"), Root(7, (), "branch dev"), Root(8, (), "branch dev")]
+    kept = [WalkRoot(2, (), "tag old"), WalkRoot(7, (), "branch dev"), WalkRoot(8, (), "branch dev")]
     assert needed_by(view, kept) == "tag old and branch dev need it"
 
 
 # ------------------------------------------------------------ the checkup
 
 
-def checkup(*severities: Severity) -> Checkup:
+def checkup(*severities: Severity) -> FsckResult:
     findings = [
         Finding(Fault.MISSING_FILE, each, "what is [red]", "do this", 5, ("/p",), (1,)) for each in severities
     ]
-    return Checkup(TABLE, NOW, 1, "/m.json", ordered(findings), Looked(1, 2, 3, 4, 0), False, 0.5)
+    return FsckResult(TABLE, NOW, 1, "/m.json", ordered(findings), CheckCounts(1, 2, 3, 4, 0), False, 0.5)
 
 
 def test_notes_alone_are_healthy_and_the_worst_comes_first() -> None:

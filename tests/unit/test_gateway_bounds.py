@@ -16,7 +16,7 @@ from lakewarden.gateway import metrics as counts
 from lakewarden.gateway.bodies import Bodies
 from lakewarden.gateway.judge import Rule
 from lakewarden.gateway.metrics import NEW, OTHER, Counts
-from lakewarden.gateway.responses import Answered
+from lakewarden.gateway.responses import EarlyResponse
 from lakewarden.gateway.upstream import Upstream
 from lakewarden.state.audit_log import Rejections
 from lakewarden.state.database import State
@@ -64,7 +64,7 @@ def status(made: Bodies, *parts: bytes) -> int:
         try:
             async with made.whole(sent(*parts)):
                 return 200
-        except Answered as ended:
+        except EarlyResponse as ended:
             return ended.answer.status
 
     return asyncio.run(read())

@@ -17,9 +17,17 @@ from hypothesis import strategies as st
 
 from lakewarden import clock
 from lakewarden.gateway import commit_request as commits
-from lakewarden.gateway.commit_request import REF_AGE, Change, RefChange
-from lakewarden.gateway.judge import Now, Objection, Ref, Rule, Rules, judge, looks_at_table
-from lakewarden.gateway.routes import Kind, Route, Unreadable, route, table_path
+from lakewarden.gateway.commit_request import REF_AGE, RefChange, TableChange
+from lakewarden.gateway.judge import (
+    CommitRules,
+    CurrentRef,
+    CurrentTable,
+    Objection,
+    Rule,
+    judge,
+    looks_at_table,
+)
+from lakewarden.gateway.routes import GatewayRoute, RouteKind, UnclearRequest, route, table_path
 from lakewarden.gateway.state_queries import Facts
 from lakewarden.gateway.upstream import table_in
 from lakewarden.lineage.validate import Requirements
@@ -28,13 +36,13 @@ from lakewarden.model.table_name import TableRef
 from lakewarden.state.cold import ColdFile, ColdFiles
 from lakewarden.state.database import State
 from lakewarden.state.holds import MIRROR, Pin
-from lakewarden.state.run_queries import Going
+from lakewarden.state.run_queries import ExpiringSnapshots
 
 MOMENT = datetime(2026, 3, 1, tzinfo=UTC)
-TABLE = Route(Kind.COMMIT, b"/v1/", ("db",), "t")
-TRANSACTION = Route(Kind.TRANSACTION, b"/v1/")
-FREE = Rules(Requirements())
-ASKING = Rules(Requirements(("writer.id",)))
+TABLE = GatewayRoute(RouteKind.COMMIT, b"/v1/", ("db",), "t")
+TRANSACTION = GatewayRoute(RouteKind.TRANSACTION, b"/v1/")
+FREE = CommitRules(Requirements())
+ASKING = CommitRules(Requirements(("writer.id",)))
 
 
 def body(*updates: dict[str, Any], **more: Any) -> bytes:
@@ -60,7 +68,7 @@ def remove(*ids: int) -> dict[str, Any]:
     return {"action": "remove-snapshots", "snapshot-ids": list(ids)}
 
 
-def read(*updates: dict[str, Any], **more: Any) -> Change:
+def read(*updates: dict[str, Any], **more: Any) -> TableChange:
     (change,) = commits.read(body(*updates, **more), TABLE)
     return change
 
@@ -79,35 +87,35 @@ def rules_of(objections: tuple[Objection, ...]) -> list[Rule]:
 @pytest.mark.parametrize(
     ("method", "path", "kind"),
     [
-        ("POST", b"/v1/namespaces/db/tables/t", Kind.COMMIT),
-        ("POST", b"/v1/main/namespaces/a%1Fb/tables/t", Kind.COMMIT),
-        ("POST", b"/v1/catalogs/x/namespaces/db/tables/t", Kind.COMMIT),
-        ("POST", b"/v1/arn%3Aaws%3Abucket%2Fmine/namespaces/db/tables/t", Kind.COMMIT),
-        ("POST", b"/v1/main%7Cs3%3A%2F%2Fb%2Fw/transactions/commit", Kind.TRANSACTION),
-        ("POST", b"/v1/namespaces/a%2Fb/properties", Kind.OTHER),
-        ("PUT", b"/v1/namespaces/db/tables/t", Kind.COMMIT),
-        ("POST", b"/v1/namespaces/db/t%61bles/t", Kind.COMMIT),
-        ("POST", b"/v1/transactions/commit", Kind.TRANSACTION),
-        ("POST", b"/v1/main/transactions/commit", Kind.TRANSACTION),
-        ("GET", b"/v1/namespaces/db/tables/t", Kind.OTHER),
-        ("GET", b"/v1/config", Kind.CONFIG),
-        ("GET", b"/v1/config/", Kind.CONFIG),
-        ("GET", b"/v1/conf%69g", Kind.CONFIG),
-        ("GET", b"/v1//config;x=1", Kind.CONFIG),
-        ("GET", b"/v1/x/..%2Fconfig", Kind.CONFIG),
-        ("GET", b"/v1/config/x", Kind.OTHER),
-        ("HEAD", b"/v1/config", Kind.OTHER),
-        ("DELETE", b"/v1/namespaces/db/tables/t", Kind.TABLES),
-        ("POST", b"/v1/tables/rename", Kind.TABLES),
-        ("POST", b"/v1/namespaces/db/tables", Kind.TABLES),
-        ("POST", b"/v1/namespaces/db/register", Kind.TABLES),
-        ("POST", b"/v1/namespaces/db/views/v", Kind.OTHER),
-        ("POST", b"/v1/namespaces/db/tables/t/metrics", Kind.OTHER),
-        ("POST", b"/v1/oauth/tokens", Kind.OTHER),
-        ("POST", b"/", Kind.OTHER),
+        ("POST", b"/v1/namespaces/db/tables/t", RouteKind.COMMIT),
+        ("POST", b"/v1/main/namespaces/a%1Fb/tables/t", RouteKind.COMMIT),
+        ("POST", b"/v1/catalogs/x/namespaces/db/tables/t", RouteKind.COMMIT),
+        ("POST", b"/v1/arn%3Aaws%3Abucket%2Fmine/namespaces/db/tables/t", RouteKind.COMMIT),
+        ("POST", b"/v1/main%7Cs3%3A%2F%2Fb%2Fw/transactions/commit", RouteKind.TRANSACTION),
+        ("POST", b"/v1/namespaces/a%2Fb/properties", RouteKind.OTHER),
+        ("PUT", b"/v1/namespaces/db/tables/t", RouteKind.COMMIT),
+        ("POST", b"/v1/namespaces/db/t%61bles/t", RouteKind.COMMIT),
+        ("POST", b"/v1/transactions/commit", RouteKind.TRANSACTION),
+        ("POST", b"/v1/main/transactions/commit", RouteKind.TRANSACTION),
+        ("GET", b"/v1/namespaces/db/tables/t", RouteKind.OTHER),
+        ("GET", b"/v1/config", RouteKind.CONFIG),
+        ("GET", b"/v1/config/", RouteKind.CONFIG),
+        ("GET", b"/v1/conf%69g", RouteKind.CONFIG),
+        ("GET", b"/v1//config;x=1", RouteKind.CONFIG),
+        ("GET", b"/v1/x/..%2Fconfig", RouteKind.CONFIG),
+        ("GET", b"/v1/config/x", RouteKind.OTHER),
+        ("HEAD", b"/v1/config", RouteKind.OTHER),
+        ("DELETE", b"/v1/namespaces/db/tables/t", RouteKind.TABLES),
+        ("POST", b"/v1/tables/rename", RouteKind.TABLES),
+        ("POST", b"/v1/namespaces/db/tables", RouteKind.TABLES),
+        ("POST", b"/v1/namespaces/db/register", RouteKind.TABLES),
+        ("POST", b"/v1/namespaces/db/views/v", RouteKind.OTHER),
+        ("POST", b"/v1/namespaces/db/tables/t/metrics", RouteKind.OTHER),
+        ("POST", b"/v1/oauth/tokens", RouteKind.OTHER),
+        ("POST", b"/", RouteKind.OTHER),
     ],
 )
-def test_a_request_is_known_by_its_path(method: str, path: bytes, kind: Kind) -> None:
+def test_a_request_is_known_by_its_path(method: str, path: bytes, kind: RouteKind) -> None:
     assert route(method, path).kind is kind
 
 
@@ -137,7 +145,7 @@ def test_a_request_is_known_by_its_path(method: str, path: bytes, kind: Kind) ->
     ],
 )
 def test_a_path_that_can_be_read_in_two_ways_is_refused(path: bytes) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnclearRequest):
         route("POST", path)
 
 
@@ -161,7 +169,7 @@ def test_a_body_that_names_other_levels_than_the_path_is_refused() -> None:
     """`a`.`b` and `a.b` are two namespaces, with two policies: the catalog goes by the path."""
     for path, levels in ((b"a.b", ["a", "b"]), (b"a%1Fb", ["a.b"])):
         found = route("POST", b"/v1/namespaces/" + path + b"/tables/t")
-        with pytest.raises(Unreadable, match="the body is about"):
+        with pytest.raises(UnclearRequest, match="the body is about"):
             commits.read(body(identifier={"namespace": levels, "name": "t"}), found)
     found = route("POST", b"/v1/namespaces/a%1Fb/tables/t")
     told = body(identifier={"namespace": ["prod", "a", "b"], "name": "t"})
@@ -172,7 +180,7 @@ def test_a_body_that_names_other_levels_than_the_path_is_refused() -> None:
 def test_any_path_is_read_or_refused(method: str, path: bytes) -> None:
     try:
         route(method, path)
-    except Unreadable as error:
+    except UnclearRequest as error:
         assert str(error)
 
 
@@ -201,7 +209,7 @@ def test_properties_are_read_as_they_are_in_the_end() -> None:
     )
     assert found.properties == {"b": "1", "c": "2"} and found.unset == {"a", "d"}
     assert found.afterwards({"a": "0", "d": "0", "e": "0"}) == {"b": "1", "c": "2", "e": "0"}
-    with pytest.raises(Unreadable, match="another as updated"):
+    with pytest.raises(UnclearRequest, match="another as updated"):
         read({"action": "set-properties", "updates": {"a": "1"}, "updated": {"a": "2"}})
 
 
@@ -212,11 +220,11 @@ def test_a_transaction_names_its_tables() -> None:
     ]
     found = commits.read(json.dumps({"table-changes": changes}).encode(), TRANSACTION)
     assert [(each.namespace, each.table) for each in found] == [(("db",), "a"), (("db",), "b")]
-    with pytest.raises(Unreadable, match="twice"):
+    with pytest.raises(UnclearRequest, match="twice"):
         commits.read(json.dumps({"table-changes": [changes[0], changes[0]]}).encode(), TRANSACTION)
     for wrong in ("", "a/b", "..", "\x00", "\ud800", "n" * 1000):
         told = {"identifier": {"namespace": ["db"], "name": wrong}, "updates": []}
-        with pytest.raises(Unreadable, match="named"):
+        with pytest.raises(UnclearRequest, match="named"):
             commits.read(json.dumps({"table-changes": [told]}).encode(), TRANSACTION)
 
 
@@ -248,7 +256,7 @@ def test_a_transaction_names_its_tables() -> None:
     ],
 )
 def test_a_body_that_is_not_understood_is_refused(sent: bytes) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnclearRequest):
         commits.read(sent, TABLE)
 
 
@@ -264,7 +272,7 @@ def test_encodings_are_undone_and_what_is_more_is_refused() -> None:
         (body(), "", "utf-16"),
         (gzip.compress(b" " * (commits.MAX_BYTES + 1)), "gzip", ""),
     ):
-        with pytest.raises(Unreadable):
+        with pytest.raises(UnclearRequest):
             commits.read(sent, TABLE, encoding, charset)
 
 
@@ -299,7 +307,7 @@ def test_any_body_is_read_or_refused(sent: bytes, encoding: str) -> None:
     for where in (TABLE, TRANSACTION):
         try:
             commits.read(sent, where, encoding)
-        except Unreadable as error:
+        except UnclearRequest as error:
             assert str(error)
 
 
@@ -313,7 +321,7 @@ def test_any_updates_are_read_or_refused(updates: list[Any], requirements: Any) 
     for where, document in ((TABLE, sent), (TRANSACTION, {"table-changes": [sent]})):
         try:
             commits.read(json.dumps(document).encode(), where)
-        except Unreadable as error:
+        except UnclearRequest as error:
             assert str(error)
 
 
@@ -322,15 +330,18 @@ def test_any_updates_are_read_or_refused(updates: list[Any], requirements: Any) 
 
 def test_every_violation_of_every_snapshot_is_told_at_once() -> None:
     change = read(add(1), add(2, **{"trigger.type": "manual"}))
-    found = judge(change, Rules(Requirements(("writer.id", "writer.host"))), Now())
+    found = judge(change, CommitRules(Requirements(("writer.id", "writer.host"))), CurrentTable())
     assert rules_of(found) == [Rule.LINEAGE] * 3
     told = " ".join(each.reason for each in found)
     assert "writer.id is missing" in told and "writer.host is missing" in told and "trigger.operator" in told
-    assert judge(read(add(1, **{"writer.id": "etl"})), ASKING, Now()) == ()
+    assert judge(read(add(1, **{"writer.id": "etl"})), ASKING, CurrentTable()) == ()
 
 
 def test_what_a_pin_a_tag_or_a_branch_names_is_not_removed() -> None:
-    now = Now({"main": Ref("branch", 9), "q1": Ref("tag", 2), "dev": Ref("branch", 3)}, (pin(1),))
+    now = CurrentTable(
+        {"main": CurrentRef("branch", 9), "q1": CurrentRef("tag", 2), "dev": CurrentRef("branch", 3)},
+        (pin(1),),
+    )
     found = judge(read(remove(1, 2, 3, 4)), FREE, now)
     assert rules_of(found) == [Rule.PIN, Rule.REF, Rule.REF]
     assert "pinned by bi" in found[0].reason and "dev" in found[1].reason and "q1" in found[2].reason
@@ -338,26 +349,31 @@ def test_what_a_pin_a_tag_or_a_branch_names_is_not_removed() -> None:
 
 
 def test_a_ref_the_commit_drops_or_moves_itself_protects_nothing() -> None:
-    now = Now({"main": Ref("branch", 9), "q1": Ref("tag", 2), "dev": Ref("branch", 3)})
+    now = CurrentTable(
+        {"main": CurrentRef("branch", 9), "q1": CurrentRef("tag", 2), "dev": CurrentRef("branch", 3)}
+    )
     assert judge(read(drop("q1"), name("dev", 9), remove(2, 3)), FREE, now) == ()
-    guarded = Rules(Requirements(), protected_tags=("q*",))
+    guarded = CommitRules(Requirements(), protected_tags=("q*",))
     assert rules_of(judge(read(drop("q1"), remove(2)), guarded, now)) == [Rule.TAG]
     assert rules_of(judge(read(name("new", 4, "tag"), remove(4)), FREE, now)) == [Rule.REF]
 
 
 def test_where_expiry_is_reserved_only_what_lakewarden_is_expiring_goes() -> None:
-    reserved = Rules(Requirements(), expiry_reserved=True)
-    assert rules_of(judge(read(remove(1, 2)), reserved, Now(expiring=Going(frozenset({1}))))) == [
-        Rule.RESERVED
-    ]
-    assert judge(read(remove(1, 2)), reserved, Now(expiring=Going(frozenset({1, 2, 3})))) == ()
-    assert judge(read(remove(1, 2)), FREE, Now()) == ()
+    reserved = CommitRules(Requirements(), expiry_reserved=True)
+    assert rules_of(
+        judge(read(remove(1, 2)), reserved, CurrentTable(expiring=ExpiringSnapshots(frozenset({1}))))
+    ) == [Rule.RESERVED]
+    assert (
+        judge(read(remove(1, 2)), reserved, CurrentTable(expiring=ExpiringSnapshots(frozenset({1, 2, 3}))))
+        == ()
+    )
+    assert judge(read(remove(1, 2)), FREE, CurrentTable()) == ()
 
 
 @pytest.mark.parametrize("tag", ["audit-2026", f"{MIRROR}p1"])
 def test_a_protected_tag_is_neither_dropped_nor_moved_and_may_be_kept_longer(tag: str) -> None:
-    rules = Rules(Requirements(), protected_tags=("audit-*",))
-    now = Now({"main": Ref("branch", 9), tag: Ref("tag", 2)}, (pin(2, f"{MIRROR}p1"),))
+    rules = CommitRules(Requirements(), protected_tags=("audit-*",))
+    now = CurrentTable({"main": CurrentRef("branch", 9), tag: CurrentRef("tag", 2)}, (pin(2, f"{MIRROR}p1"),))
     for changes in (
         [drop(tag)],
         [name(tag, 3, "tag")],
@@ -367,16 +383,18 @@ def test_a_protected_tag_is_neither_dropped_nor_moved_and_may_be_kept_longer(tag
         assert looks_at_table(read(*changes), rules)
         assert rules_of(judge(read(*changes), rules, now)) == [Rule.TAG]
     assert judge(read(name(tag, 2, "tag")), rules, now) == ()
-    assert judge(read(drop(tag)), rules, Now({"main": Ref("branch", 9)})) == ()
+    assert judge(read(drop(tag)), rules, CurrentTable({"main": CurrentRef("branch", 9)})) == ()
 
 
 @pytest.mark.parametrize("tag", ["audit-2026", f"{MIRROR}p1"])
 def test_the_life_of_a_protected_tag_is_not_shortened(tag: str) -> None:
-    rules = Rules(Requirements(), protected_tags=("audit-*",))
+    rules = CommitRules(Requirements(), protected_tags=("audit-*",))
 
     def told(was: int | None, becomes: int | None, default: str | None = None) -> list[Rule]:
         properties = {} if default is None else {REF_AGE: default}
-        now = Now({tag: Ref("tag", 2, was)}, (pin(2, f"{MIRROR}p1"),), uuid="u", properties=properties)
+        now = CurrentTable(
+            {tag: CurrentRef("tag", 2, was)}, (pin(2, f"{MIRROR}p1"),), uuid="u", properties=properties
+        )
         return rules_of(judge(read({**name(tag, 2, "tag"), "max-ref-age-ms": becomes}), rules, now))
 
     for was, becomes, default in (
@@ -392,12 +410,12 @@ def test_the_life_of_a_protected_tag_is_not_shortened(tag: str) -> None:
 
 
 def test_tags_are_not_let_go_earlier_by_a_property_where_some_are_protected() -> None:
-    rules = Rules(Requirements(), protected_tags=("audit-*",))
+    rules = CommitRules(Requirements(), protected_tags=("audit-*",))
 
-    def told(rules: Rules, value: str, now: dict[str, str]) -> list[Rule]:
+    def told(rules: CommitRules, value: str, now: dict[str, str]) -> list[Rule]:
         change = read({"action": "set-properties", "updates": {REF_AGE: value}})
         assert change.judged and looks_at_table(change, rules)
-        return rules_of(judge(change, rules, Now(uuid="u", properties=now)))
+        return rules_of(judge(change, rules, CurrentTable(uuid="u", properties=now)))
 
     assert told(rules, "1", {}) == told(rules, "1", {REF_AGE: "2"}) == told(rules, "x", {}) == [Rule.PROPERTY]
     assert told(rules, "3", {REF_AGE: "2"}) == told(FREE, "1", {}) == []
@@ -406,14 +424,14 @@ def test_tags_are_not_let_go_earlier_by_a_property_where_some_are_protected() ->
 def test_a_table_keeps_its_uuid() -> None:
     other = read({"action": "assign-uuid", "uuid": "11111111-2222-3333-4444-555555555555"})
     assert looks_at_table(other, FREE)
-    assert rules_of(judge(other, FREE, Now(uuid="u"))) == [Rule.UUID]
-    assert judge(read({"action": "assign-uuid", "uuid": "U"}), FREE, Now(uuid="u")) == ()
+    assert rules_of(judge(other, FREE, CurrentTable(uuid="u"))) == [Rule.UUID]
+    assert judge(read({"action": "assign-uuid", "uuid": "U"}), FREE, CurrentTable(uuid="u")) == ()
     made = read({"action": "assign-uuid", "uuid": "new"}, requirements=[{"type": "assert-create"}])
-    assert judge(made, FREE, Now()) == () and not looks_at_table(made, FREE)
+    assert judge(made, FREE, CurrentTable()) == () and not looks_at_table(made, FREE)
 
 
 def test_what_was_settled_elsewhere_is_not_changed_by_a_tables_own_property() -> None:
-    rules = Rules(Requirements(), settled=frozenset({"protected_tags"}))
+    rules = CommitRules(Requirements(), settled=frozenset({"protected_tags"}))
     key = "lakewarden.protected_tags"
     unset = {"action": "remove-properties", "removals": [key]}
     for update, was in (
@@ -422,11 +440,11 @@ def test_what_was_settled_elsewhere_is_not_changed_by_a_tables_own_property() ->
         (unset, {key: "y"}),
     ):
         assert looks_at_table(read(update), rules)
-        assert rules_of(judge(read(update), rules, Now(uuid="u", properties=was))) == [Rule.PROPERTY]
-        assert judge(read(update), FREE, Now(uuid="u", properties=was)) == ()
-        assert judge(read(update), rules, Now()) == (), "a table that is not there yet"
+        assert rules_of(judge(read(update), rules, CurrentTable(uuid="u", properties=was))) == [Rule.PROPERTY]
+        assert judge(read(update), FREE, CurrentTable(uuid="u", properties=was)) == ()
+        assert judge(read(update), rules, CurrentTable()) == (), "a table that is not there yet"
     again = read({"action": "set-properties", "updates": {key: "y"}})
-    assert judge(again, rules, Now(uuid="u", properties={key: "y"})) == ()
+    assert judge(again, rules, CurrentTable(uuid="u", properties={key: "y"})) == ()
 
 
 @pytest.mark.parametrize(
@@ -451,7 +469,10 @@ def test_a_table_that_does_not_look_like_one_is_not_judged_by_guesses(shown: byt
 def test_a_table_is_read() -> None:
     refs = {"q1": {"type": "tag", "snapshot-id": 3, "max-ref-age-ms": 7}}
     shown = {"metadata": {"table-uuid": "u", "current-snapshot-id": 5, "refs": refs}}
-    assert table_in(json.dumps(shown).encode()).refs == {"q1": Ref("tag", 3, 7), "main": Ref("branch", 5)}
+    assert table_in(json.dumps(shown).encode()).refs == {
+        "q1": CurrentRef("tag", 3, 7),
+        "main": CurrentRef("branch", 5),
+    }
 
 
 def test_a_table_is_read_with_its_history() -> None:
@@ -474,7 +495,7 @@ def test_the_chain_by_which_a_streaming_writer_finds_itself_is_not_cut() -> None
         Snapshot(id_, id_ - 1 or None, id_, at - timedelta(hours=5 - id_), "append", told if id_ == 2 else {})
         for id_ in range(1, 5)
     )
-    now = Now({"main": Ref("branch", 4)}, snapshots=chain, at=at)
+    now = CurrentTable({"main": CurrentRef("branch", 4)}, snapshots=chain, at=at)
     found = judge(read(remove(1, 3)), FREE, now)
     assert rules_of(found) == [Rule.STREAM]
     assert (
@@ -482,22 +503,24 @@ def test_the_chain_by_which_a_streaming_writer_finds_itself_is_not_cut() -> None
     )
     assert rules_of(judge(read(remove(2)), FREE, now)) == [Rule.STREAM]
     assert judge(read(remove(1)), FREE, now) == ()
-    assert judge(read(remove(3)), FREE, replace(now, expiring=Going(frozenset({3})))) == (), (
+    assert judge(read(remove(3)), FREE, replace(now, expiring=ExpiringSnapshots(frozenset({3})))) == (), (
         "ours looked itself"
     )
-    short = Rules(Requirements(), restarts=timedelta(hours=1))
+    short = CommitRules(Requirements(), restarts=timedelta(hours=1))
     assert judge(read(remove(3)), short, now) == ()
 
 
 def test_a_protected_tag_whose_age_is_over_goes_with_lakewardens_own_expiry() -> None:
-    rules = Rules(Requirements(), protected_tags=("audit-*",))
-    now = Now({"audit-1": Ref("tag", 2)}, expiring=Going(frozenset({2}), frozenset({"audit-1"})))
+    rules = CommitRules(Requirements(), protected_tags=("audit-*",))
+    now = CurrentTable(
+        {"audit-1": CurrentRef("tag", 2)}, expiring=ExpiringSnapshots(frozenset({2}), frozenset({"audit-1"}))
+    )
     assert judge(read(drop("audit-1"), remove(2)), rules, now) == ()
     assert rules_of(judge(read(name("audit-1", 3, "tag")), rules, now)) == [Rule.TAG]
 
 
 def test_an_append_needs_no_look_at_the_table_and_no_turn() -> None:
-    everything = Rules(Requirements(), protected_tags=("*",))
+    everything = CommitRules(Requirements(), protected_tags=("*",))
     append = read(add(7), name("main", 7))
     assert not append.takes_turn and not looks_at_table(append, everything)
     for changes in ([remove(1)], [name("main", 1)], [add(7), name("main", 7), name("q1", 6, "tag")]):
@@ -508,7 +531,7 @@ def test_an_append_needs_no_look_at_the_table_and_no_turn() -> None:
 IDS = st.integers(1, 6)
 NAMES = st.sampled_from(["main", "q1", "audit-1", f"{MIRROR}p1"])
 CHANGES = st.builds(
-    Change,
+    TableChange,
     namespace=st.just(("db",)),
     table=st.just("t"),
     added=st.frozensets(IDS),
@@ -520,16 +543,16 @@ CHANGES = st.builds(
     ).map(tuple),
 )
 NOWS = st.builds(
-    Now,
-    refs=st.dictionaries(NAMES, st.builds(Ref, st.sampled_from(["tag", "branch"]), IDS)),
+    CurrentTable,
+    refs=st.dictionaries(NAMES, st.builds(CurrentRef, st.sampled_from(["tag", "branch"]), IDS)),
     pins=st.lists(IDS.map(lambda each: pin(each, f"{MIRROR}p1")), max_size=2).map(tuple),
-    expiring=st.builds(Going, st.frozensets(IDS), st.frozensets(NAMES)),
+    expiring=st.builds(ExpiringSnapshots, st.frozensets(IDS), st.frozensets(NAMES)),
 )
 
 
 @given(CHANGES, NOWS, st.booleans())
-def test_nothing_that_is_held_goes(change: Change, now: Now, reserved: bool) -> None:
-    found = judge(change, Rules(Requirements(), reserved, ("audit-*",)), now)
+def test_nothing_that_is_held_goes(change: TableChange, now: CurrentTable, reserved: bool) -> None:
+    found = judge(change, CommitRules(Requirements(), reserved, ("audit-*",)), now)
     if found:
         assert all(each.reason for each in found)
         return
@@ -561,11 +584,14 @@ COLD = {"cold-tier.source": "lake.db.t", "cold-tier.source-uuid": "u"}
 )
 def test_no_commit_to_a_cold_table(update: dict[str, Any]) -> None:
     change = read(update)
-    for rules, now in ((FREE, Now(uuid="c", properties=COLD)), (Rules(Requirements(), cold_of="a.b"), Now())):
+    for rules, now in (
+        (FREE, CurrentTable(uuid="c", properties=COLD)),
+        (CommitRules(Requirements(), cold_of="a.b"), CurrentTable()),
+    ):
         found = judge(change, rules, now)
         assert Rule.COLD in rules_of(found) and "read only" in found[0].reason
-    assert Rule.COLD not in rules_of(judge(change, FREE, Now(uuid="c")))
-    half = Now(uuid="c", properties={"cold-tier.source-uuid": "u"})
+    assert Rule.COLD not in rules_of(judge(change, FREE, CurrentTable(uuid="c")))
+    half = CurrentTable(uuid="c", properties={"cold-tier.source-uuid": "u"})
     assert Rule.COLD in rules_of(judge(change, FREE, half)), "one of the two properties is enough"
 
 

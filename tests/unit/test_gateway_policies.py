@@ -9,8 +9,8 @@ import pytest
 
 from lakewarden.config.schema import PolicyConfig
 from lakewarden.errors import PolicyError
-from lakewarden.gateway.judge import Rules
-from lakewarden.gateway.policies import Policies
+from lakewarden.gateway.judge import CommitRules
+from lakewarden.gateway.policies import PolicyCache
 from lakewarden.model.table_name import TableRef
 
 TABLE = TableRef("lake", ("db",), "t")
@@ -18,23 +18,23 @@ KEY = "lakewarden.lineage_required_keys"
 USUAL = ("writer.id", "writer.commit_hash", "writer.invocation_id", "lineage.operation")
 
 
-def policies(stored: Mapping[str, object] | None = None, config: PolicyConfig | None = None) -> Policies:
+def policies(stored: Mapping[str, object] | None = None, config: PolicyConfig | None = None) -> PolicyCache:
     async def found(_table: str) -> Mapping[str, object]:
         return stored or {}
 
-    return Policies(config or PolicyConfig(), found)
+    return PolicyCache(config or PolicyConfig(), found)
 
 
-async def asked(where: Policies, *properties: Mapping[str, str]) -> list[tuple[str, ...]]:
+async def asked(where: PolicyCache, *properties: Mapping[str, str]) -> list[tuple[str, ...]]:
     """What the table adds to what each commit is asked for, one after the other, where the catalog would show these properties."""
     return [added(await _rules(where, each)) for each in properties]
 
 
-def added(rules: Rules) -> tuple[str, ...]:
+def added(rules: CommitRules) -> tuple[str, ...]:
     return rules.requirements.keys[len(USUAL) :]
 
 
-async def _rules(where: Policies, properties: Mapping[str, str]) -> Rules:
+async def _rules(where: PolicyCache, properties: Mapping[str, str]) -> CommitRules:
     async def shown() -> Mapping[str, str]:
         return properties
 

@@ -15,7 +15,7 @@ from lakewarden.config.schema import Config
 from lakewarden.errors import ConfigError
 from lakewarden.gateway import responses as answers
 from lakewarden.gateway.app import without_address
-from lakewarden.gateway.responses import Answer
+from lakewarden.gateway.responses import GatewayResponse
 from lakewarden.gateway.server import catalog_behind
 from lakewarden.gateway.upstream import forwarded
 
@@ -87,11 +87,11 @@ def test_an_address_in_the_catalogs_configuration_is_taken_out_and_nothing_else(
     assert json.loads(changed.body) == {"defaults": {"b": "c"}, "overrides": {"prefix": "p"}, "endpoints": []}
     assert dict(changed.headers)[b"content-length"] == str(len(changed.body)).encode()
     for body in (b'{"defaults": {}, "overrides": {"prefix": "p"}}', b'{"overrides": null}'):
-        same = Answer(200, (), body)
+        same = GatewayResponse(200, (), body)
         assert without_address(same) is same
     for body in (b"no json", b"[]", gzip.compress(b"{}"), b"[" * 200_000):
-        assert without_address(Answer(200, (), body)).status == 503, "there may be an address in it"
-    failed = Answer(500, (), b'{"overrides": {"uri": "x"}}')
+        assert without_address(GatewayResponse(200, (), body)).status == 503, "there may be an address in it"
+    failed = GatewayResponse(500, (), b'{"overrides": {"uri": "x"}}')
     assert without_address(failed) is failed
 
 

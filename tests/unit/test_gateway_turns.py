@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lakewarden.errors import CommitLost
-from lakewarden.gateway.commit_order import Turns
+from lakewarden.gateway.commit_order import CommitOrder
 from lakewarden.model.table_name import TableRef
 from lakewarden.state.database import State
 from lakewarden.state.locks import Locks
@@ -19,7 +19,7 @@ TABLE, ALIAS = TableRef("lake", ("a", "b"), "t"), TableRef("lake", ("a.b",), "t"
 
 def test_one_commit_at_a_time_and_nobody_waits_for_ever(tmp_path: Path) -> None:
     state = State.open(f"sqlite:///{tmp_path}/state.db")
-    turns = Turns(Locks(state, current_owner()), wait=0.05)
+    turns = CommitOrder(Locks(state, current_owner()), wait=0.05)
 
     async def run() -> None:
         async with turns.taken([(TABLE, "u")]):

@@ -12,7 +12,7 @@ import pytest
 from lakewarden.errors import CommitDeclined, CommitLost, CommitUnknown, LakewardenError, Stopped
 from lakewarden.jobs import units
 from lakewarden.jobs.cancel import Stop
-from lakewarden.jobs.journaled_commit import CommitResult, Fate, intent_of, journaled_commit
+from lakewarden.jobs.journaled_commit import CleanupResult, CommitResult, intent_of, journaled_commit
 from lakewarden.jobs.run_context import StepName
 from lakewarden.model.run import RunState
 from tests.support.tables import TABLE
@@ -37,7 +37,7 @@ class Context:
 
 
 def run(
-    context: Any, error: LakewardenError | None = None, fate: Fate = Fate.GONE, **more: Any
+    context: Any, error: LakewardenError | None = None, fate: CleanupResult = CleanupResult.GONE, **more: Any
 ) -> CommitResult[int]:
     def commit() -> int:
         context.events.append("commit")
@@ -45,7 +45,7 @@ def run(
             raise error
         return 7
 
-    def discard(error: CommitLost) -> Fate:
+    def discard(error: CommitLost) -> CleanupResult:
         context.events.append("discard")
         return fate
 
@@ -70,13 +70,13 @@ def test_outputs_of_a_lost_commit_are_removed() -> None:
 
 def test_a_commit_reported_lost_is_done_if_the_table_names_its_outputs() -> None:
     context = Context()
-    result = run(context, CommitLost(table=TABLE, reason="a wrong answer"), Fate.COMMITTED)
+    result = run(context, CommitLost(table=TABLE, reason="a wrong answer"), CleanupResult.COMMITTED)
     assert result.done and result.value is None
     assert context.events == ["committing -", "commit", "discard", "committed None"]
 
 
 def test_a_lost_commit_is_unknown_if_the_table_cannot_be_asked() -> None:
-    result = run(Context(), CommitLost(table=TABLE, reason="?"), Fate.UNTOLD)
+    result = run(Context(), CommitLost(table=TABLE, reason="?"), CleanupResult.UNTOLD)
     assert result.state is RunState.UNKNOWN
 
 

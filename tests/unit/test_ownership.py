@@ -28,8 +28,8 @@ from lakewarden.state.tables import FirstSeen, SeenTables
 from lakewarden.state.trash import TrashedFiles
 from lakewarden.state.trash_batches import CLAIMED
 from lakewarden.storage.objects import Objects
-from lakewarden.tables.metadata_files import KnownStrays, forks, metadata_folders, read_strays, whose
-from lakewarden.tables.places import ELSEWHERE, MetadataFile, Places, led_out
+from lakewarden.tables.metadata_files import ForeignMetadataCache, forks, metadata_folders, read_strays, whose
+from lakewarden.tables.places import ELSEWHERE, Places, TableMetadataFile, led_out
 from tests.support.tables import NOW, TABLE
 from tests.support.tables import view as made
 
@@ -279,15 +279,15 @@ def test_a_name_that_leads_to_another_table_now_is_compared_like_any_other() -> 
 
 
 def test_metadata_of_another_table_inside_the_location() -> None:
-    own = MetadataFile(f"{MINE.location}/metadata/1.metadata.json", "mine", updated_ms=0)
+    own = TableMetadataFile(f"{MINE.location}/metadata/1.metadata.json", "mine", updated_ms=0)
     check_ownership("purge", MINE, [], [own])
-    foreign = MetadataFile(f"{MINE.location}/metadata/9.metadata.json", "theirs", "s3://lake/db/old")
+    foreign = TableMetadataFile(f"{MINE.location}/metadata/9.metadata.json", "theirs", "s3://lake/db/old")
     with pytest.raises(Refused) as refused:
         check_ownership("purge", MINE, [], [own, foreign])
     for words in (foreign.path, "theirs", "mine", "s3://lake/db/old", MINE.location):
         assert words in refused.value.message
     check_ownership(
-        "purge", MINE, [], [MetadataFile("s3://lake/db/other/metadata/1.metadata.json", "theirs")]
+        "purge", MINE, [], [TableMetadataFile("s3://lake/db/other/metadata/1.metadata.json", "theirs")]
     )
 
 
@@ -298,7 +298,7 @@ def test_newer_metadata_of_this_table_that_its_catalog_does_not_lead_to() -> Non
     )
     path = f"{MINE.location}/metadata/8.metadata.json"
     for updated, sequence in ((1001, 4), (900, 5), (None, 0)):
-        newer = MetadataFile(path, "mine", MINE.location, updated_ms=updated, sequence_number=sequence)
+        newer = TableMetadataFile(path, "mine", MINE.location, updated_ms=updated, sequence_number=sequence)
         with pytest.raises(
             Refused, match=r"8\.metadata\.json is newer metadata of this very table"
         ) as refused:
@@ -306,7 +306,7 @@ def test_newer_metadata_of_this_table_that_its_catalog_does_not_lead_to() -> Non
         assert "remove the table from one of the two catalogs" in refused.value.hint
         assert "--adopt-folder" in refused.value.hint and "next commit" not in refused.value.hint
         check_ownership("purge", view, [], [replace(newer, path="s3a://lake/db/events/metadata/2.json")])
-    lost = MetadataFile(path, "mine", MINE.location, updated_ms=1000, sequence_number=4)
+    lost = TableMetadataFile(path, "mine", MINE.location, updated_ms=1000, sequence_number=4)
     check_ownership("purge", view, [], [lost])
 
 
@@ -365,10 +365,10 @@ def test_a_fork_is_seen_after_our_own_catalog_committed_again(tmp_path: Path) ->
     assert forked_away(tmp_path) == ["fork"]
     view = replace(MINE, location=str(tmp_path), log_since_ms=200, updated_ms=400)
     with pytest.raises(Refused, match=r"fork\.metadata\.json is metadata of this very table") as refused:
-        check_ownership("purge", view, [], [MetadataFile(path, "mine", updated_ms=250)])
+        check_ownership("purge", view, [], [TableMetadataFile(path, "mine", updated_ms=250)])
     for words in ("remove the table from one of the two catalogs", "--adopt-folder", "--yes"):
         assert words in refused.value.hint
-    check_ownership("purge", view, [], [MetadataFile(path, "mine", updated_ms=199)])
+    check_ownership("purge", view, [], [TableMetadataFile(path, "mine", updated_ms=199)])
 
 
 def test_a_fork_that_is_older_than_our_log_is_seen_by_the_logs_of_our_ancestors(tmp_path: Path) -> None:
@@ -463,7 +463,7 @@ def test_how_new_a_metadata_file_is(tmp_path: Path) -> None:
     ):
         path.write_text(json.dumps(document))
         found = whose(str(path), Objects({}).read)
-        assert found == MetadataFile(str(path), "mine", "/l", updated_ms=7, sequence_number=sequence)
+        assert found == TableMetadataFile(str(path), "mine", "/l", updated_ms=7, sequence_number=sequence)
     path.write_text(json.dumps({"table-uuid": "mine"}))
     found = whose(str(path), Objects({}).read)
     assert found is not None and found.updated_ms is None
@@ -471,7 +471,7 @@ def test_how_new_a_metadata_file_is(tmp_path: Path) -> None:
 
 def test_a_commit_that_was_under_way_and_failed_is_no_newer_metadata(tmp_path: Path) -> None:
     view = replace(MINE, location=str(tmp_path), updated_ms=1000)
-    left = MetadataFile(str(tmp_path / "left.metadata.json"), "mine", updated_ms=1001)
+    left = TableMetadataFile(str(tmp_path / "left.metadata.json"), "mine", updated_ms=1001)
     Path(left.path).write_text("{}")
     lost = replace(left, path=str(tmp_path / "lost.metadata.json"))
     with patch("lakewarden.clock.sleep"):
@@ -531,23 +531,23 @@ def test_iceberg_metadata_in_the_folder_of_a_paimon_table_stops_every_job(tmp_pa
     )
     with closing(State.open(f"sqlite:///{tmp_path}/state.db")) as state:
         with pytest.raises(Refused, match="Apache Iceberg") as refused:
-            refuse_foreign("compact", view, state, KnownStrays())
+            refuse_foreign("compact", view, state, ForeignMetadataCache())
         assert "--adopt-folder" in refused.value.hint
         publishing = {"metadata.iceberg.storage": "table-location"}
-        refuse_foreign("compact", replace(view, properties=publishing), state, KnownStrays())
+        refuse_foreign("compact", replace(view, properties=publishing), state, ForeignMetadataCache())
         refuse_other_formats("adopt the folder of", view)
         files = pa.table({"path": [str(path)], "kind": ["metadata"], "size": [1], "stamp": ["x"]})
         detail = {"operator": "ana", "uuids": {str(path): "old"}}
         trashed = TrashedFiles(state)
         trashed.trash("claim", str(view.ref), view.uuid, CLAIMED, "left", files, detail, NOW)
         trashed.enforce("claim", NOW)
-        refuse_foreign("compact", view, state, KnownStrays())
+        refuse_foreign("compact", view, state, ForeignMetadataCache())
 
 
 def test_a_paimon_table_owns_the_iceberg_metadata_it_publishes_and_no_other() -> None:
     paimon = replace(MINE, format="paimon")
     publishing = replace(paimon, properties={"metadata.iceberg.storage": "table-location"})
-    published = MetadataFile(f"{MINE.location}/metadata/v4.metadata.json", "theirs", MINE.location)
+    published = TableMetadataFile(f"{MINE.location}/metadata/v4.metadata.json", "theirs", MINE.location)
     mirror = replace(other(MINE.location), format="iceberg")
     check_ownership("purge", publishing, [mirror], [published])
     for view in (paimon, replace(paimon, properties={"metadata.iceberg.storage": "disabled"})):
@@ -562,8 +562,8 @@ def test_a_paimon_table_owns_the_iceberg_metadata_it_publishes_and_no_other() ->
 
 def test_metadata_that_does_not_say_whose_it_is() -> None:
     path = f"{MINE.location}/metadata/0.metadata.json"
-    check_ownership("purge", MINE, [], [MetadataFile(path, None, "s3a://lake/db/events")])
-    for unknown in (MetadataFile(path, None, "s3://lake/db/old"), MetadataFile(path, None, None)):
+    check_ownership("purge", MINE, [], [TableMetadataFile(path, None, "s3a://lake/db/events")])
+    for unknown in (TableMetadataFile(path, None, "s3://lake/db/old"), TableMetadataFile(path, None, None)):
         with pytest.raises(Refused, match="its owner is not known"):
             check_ownership("purge", MINE, [], [unknown])
 
@@ -593,18 +593,18 @@ def document(**first: object) -> bytes:
 
 def test_the_beginning_of_a_metadata_file_tells_whose_it_is() -> None:
     file = Bytes(document(**{"table-uuid": "u-1", "location": "s3://b/t"}))
-    assert whose("m", file) == MetadataFile("m", "u-1", "s3://b/t", updated_ms=7, sequence_number=3)
+    assert whose("m", file) == TableMetadataFile("m", "u-1", "s3://b/t", updated_ms=7, sequence_number=3)
     assert file.reads == [(0, 4096)], "the rest may be megabytes"
 
 
 def test_a_uuid_further_down_is_found_in_the_whole_file() -> None:
     content = json.dumps({"padding": "x" * 9000, "table-uuid": "u-1", "location": "/t"}).encode()
-    assert whose("m", Bytes(content)) == MetadataFile("m", "u-1", "/t")
+    assert whose("m", Bytes(content)) == TableMetadataFile("m", "u-1", "/t")
 
 
 def test_a_packed_metadata_file() -> None:
     packed = gzip.compress(document(**{"table-uuid": "u-1", "location": "/t"}))
-    told = MetadataFile("m.gz.metadata.json", "u-1", "/t", updated_ms=7, sequence_number=3)
+    told = TableMetadataFile("m.gz.metadata.json", "u-1", "/t", updated_ms=7, sequence_number=3)
     assert whose("m.gz.metadata.json", Bytes(packed)) == told
 
 
@@ -614,11 +614,11 @@ def test_a_packed_metadata_file() -> None:
     ids=repr,
 )
 def test_a_broken_metadata_file_is_nobodys(content: bytes) -> None:
-    assert whose("m", Bytes(content)) == MetadataFile("m", None, None)
+    assert whose("m", Bytes(content)) == TableMetadataFile("m", None, None)
 
 
 def test_a_first_version_file_without_uuid() -> None:
-    assert whose("m", Bytes(b'{"format-version": 1, "location": "/t"}')) == MetadataFile("m", None, "/t")
+    assert whose("m", Bytes(b'{"format-version": 1, "location": "/t"}')) == TableMetadataFile("m", None, "/t")
 
 
 def test_a_metadata_file_that_is_gone_is_left_out() -> None:
@@ -634,7 +634,7 @@ def test_where_metadata_is_looked_for() -> None:
 
 
 def test_whose_a_metadata_file_is_is_read_once_and_forgotten_when_it_is_gone(tmp_path: Path) -> None:
-    folder, read, known = tmp_path / "metadata", list[str](), KnownStrays()
+    folder, read, known = tmp_path / "metadata", list[str](), ForeignMetadataCache()
     folder.mkdir()
     objects = Objects({})
     view = replace(MINE, location=str(tmp_path), metadata_location=f"{folder}/0.metadata.json")
@@ -658,10 +658,12 @@ def test_whose_a_metadata_file_is_is_read_once_and_forgotten_when_it_is_gone(tmp
 
 
 def test_of_many_tables_those_looked_at_longest_ago_are_forgotten_first() -> None:
-    def files(table: str, count: int) -> dict[tuple[str, str], MetadataFile]:
-        return {(f"{table}{number}", "1"): MetadataFile(f"{table}{number}", table) for number in range(count)}
+    def files(table: str, count: int) -> dict[tuple[str, str], TableMetadataFile]:
+        return {
+            (f"{table}{number}", "1"): TableMetadataFile(f"{table}{number}", table) for number in range(count)
+        }
 
-    known = KnownStrays(most=10)
+    known = ForeignMetadataCache(most=10)
     for table in ("a", "b", "a", "c"):
         known.keep(table, files(table, 4))
     assert len(known) == 8 and not known.of("b") and known.of("a") and known.of("c")
@@ -677,7 +679,7 @@ def test_a_claim_is_for_that_very_file(tmp_path: Path) -> None:
     files = pa.table({"path": [path], "kind": ["metadata"], "size": [1], "stamp": ["x"]})
     detail = {"operator": "ana", "uuids": {path: "old"}}
     trashed.trash("claim", str(MINE.ref), MINE.uuid, CLAIMED, "left", files, detail, now)
-    old = MetadataFile(path, "old")
+    old = TableMetadataFile(path, "old")
     assert unclaimed(state, MINE, [old]) == [old], "it is not in force yet"
     trashed.enforce("claim", now)
     assert unclaimed(state, MINE, [old]) == []

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from lakewarden.config.schema import BudgetsConfig
 from lakewarden.rate_limit import Pace, Throttle
-from lakewarden.spark.task_slots import Lanes, Shares, Stopped, lanes_for
+from lakewarden.spark.task_slots import Shares, TaskSlots, TaskStopped, slots_for
 
 MB = 1_000_000
 PATIENCE = 10.0
@@ -230,7 +230,7 @@ def makespan(tasks: int, at_once: int, *, together: bool) -> float:
 
 @given(st.integers(1, 200), st.integers(1, 16))
 def test_equal_tasks_use_the_whole_budget_to_the_end(tasks: int, at_once: int) -> None:
-    """The last ones too: fewer than the lanes, they share what the others gave back."""
+    """The last ones too: fewer than the slots, they share what the others gave back."""
     assert makespan(tasks, at_once, together=True) == pytest.approx(tasks, rel=1e-4)
 
 
@@ -250,16 +250,16 @@ def test_a_task_that_comes_later_waits_for_a_share() -> None:
     assert [shares.take(3 - n) for n in range(3)] == [pytest.approx(shares.whole / 3, abs=1)] * 3
 
 
-# ------------------------------------------------------------ lanes
+# ------------------------------------------------------------ slots
 
 BUDGET = Pace(read_bytes=100.0, write_bytes=10.0)
 
 
 @pytest.fixture
-def four() -> Iterator[Lanes]:
-    lanes = Lanes(4, BUDGET)
-    yield lanes
-    lanes.close()
+def four() -> Iterator[TaskSlots]:
+    slots = TaskSlots(4, BUDGET)
+    yield slots
+    slots.close()
 
 
 @dataclass
@@ -297,7 +297,7 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
-def test_results_come_in_order_and_callers_share_the_lanes(four: Lanes) -> None:
+def test_results_come_in_order_and_callers_share_the_lanes(four: TaskSlots) -> None:
     flights = Flights()
     units = [range(start, start + 15) for start in range(0, 90, 15)]
     with four.work(90) as work, ThreadPoolExecutor(6) as callers:
@@ -310,18 +310,18 @@ def test_results_come_in_order_and_callers_share_the_lanes(four: Lanes) -> None:
 @settings(max_examples=20, deadline=None)
 @given(st.integers(1, 6), st.lists(st.integers(0, 12), min_size=1, max_size=5), st.integers(0, 40))
 def test_any_units_any_announcement(at_once: int, units: list[int], announced: int) -> None:
-    flights, lanes = Flights(), Lanes(at_once, BUDGET)
+    flights, slots = Flights(), TaskSlots(at_once, BUDGET)
     firsts = [sum(units[:number]) for number in range(len(units))]
     spans = [range(first, first + size) for first, size in zip(firsts, units, strict=True)]
-    with lanes.work(announced) as work, ThreadPoolExecutor(len(units)) as callers:
+    with slots.work(announced) as work, ThreadPoolExecutor(len(units)) as callers:
         results = list(callers.map(lambda span: work.run(flights.fly, span), spans))
     assert results == [[2 * item for item in span] for span in spans]
     assert flights.most <= at_once and flights.largest <= 100.000_1
-    assert (lanes._waiting, lanes._shares.free) == (0, lanes._shares.whole)
-    lanes.close()
+    assert (slots._waiting, slots._shares.free) == (0, slots._shares.whole)
+    slots.close()
 
 
-def test_few_tasks_get_larger_shares(four: Lanes) -> None:
+def test_few_tasks_get_larger_shares(four: TaskSlots) -> None:
     both = threading.Barrier(2, timeout=PATIENCE)
 
     def fly(_: int, pace: Pace) -> Pace:
@@ -333,36 +333,36 @@ def test_few_tasks_get_larger_shares(four: Lanes) -> None:
     assert four.run(lambda _, pace: pace, []) == []
 
 
-def test_a_run_that_will_have_more_tasks_keeps_shares_for_them(four: Lanes) -> None:
+def test_a_run_that_will_have_more_tasks_keeps_shares_for_them(four: TaskSlots) -> None:
     with four.work(3) as work:
         assert work.run(lambda _, pace: pace.read_bytes, ["first"]) == [pytest.approx(100 / 3)]
         assert work.run(lambda _, pace: pace.read_bytes, ["second"]) == [pytest.approx(50)]
     assert four.run(lambda _, pace: pace, ["after"]) == [BUDGET]
 
 
-def test_a_run_that_stopped_early_leaves_nothing_behind(four: Lanes) -> None:
+def test_a_run_that_stopped_early_leaves_nothing_behind(four: TaskSlots) -> None:
     with four.work(50):
         pass
     assert four.run(lambda _, pace: pace, ["after"]) == [BUDGET]
 
 
 def test_units_are_served_in_the_order_they_came() -> None:
-    lanes, flights, go = Lanes(1, BUDGET), Flights(), threading.Event()
-    blocker = in_thread(lambda: lanes.run(lambda _, pace: go.wait(PATIENCE), [0]))
-    until(lambda: lanes._shares.free == 0)
+    slots, flights, go = TaskSlots(1, BUDGET), Flights(), threading.Event()
+    blocker = in_thread(lambda: slots.run(lambda _, pace: go.wait(PATIENCE), [0]))
+    until(lambda: slots._shares.free == 0)
     threads = []
     for start in (10, 20, 30):
-        before = lanes._waiting
-        threads.append(in_thread(lambda start=start: lanes.run(flights.fly, range(start, start + 3))))
-        until(lambda before=before: lanes._threads._work_queue.qsize() == before + 3)
+        before = slots._waiting
+        threads.append(in_thread(lambda start=start: slots.run(flights.fly, range(start, start + 3))))
+        until(lambda before=before: slots._threads._work_queue.qsize() == before + 3)
     go.set()
     for thread in (blocker, *threads):
         thread.join(PATIENCE)
     assert flights.started == [10, 11, 12, 20, 21, 22, 30, 31, 32]
-    lanes.close()
+    slots.close()
 
 
-def test_the_first_exception_is_raised_when_those_in_flight_are_over(four: Lanes) -> None:
+def test_the_first_exception_is_raised_when_those_in_flight_are_over(four: TaskSlots) -> None:
     begun: list[int] = []
     ended: list[int] = []
     failed = threading.Event()
@@ -384,7 +384,7 @@ def test_the_first_exception_is_raised_when_those_in_flight_are_over(four: Lanes
     assert four.run(lambda _, pace: pace, ["after"]) == [BUDGET]
 
 
-def test_one_units_failure_is_its_own(four: Lanes) -> None:
+def test_one_units_failure_is_its_own(four: TaskSlots) -> None:
     flights = Flights()
 
     def fail(item: int, pace: Pace) -> int:
@@ -399,7 +399,7 @@ def test_one_units_failure_is_its_own(four: Lanes) -> None:
         assert good.result(PATIENCE) == [2 * item for item in range(30)]
 
 
-def test_after_a_stop_nothing_starts(four: Lanes) -> None:
+def test_after_a_stop_nothing_starts(four: TaskSlots) -> None:
     stop, begun = threading.Event(), threading.Barrier(5, timeout=PATIENCE)
     flown: list[int] = []
 
@@ -412,29 +412,29 @@ def test_after_a_stop_nothing_starts(four: Lanes) -> None:
         units = [callers.submit(work.run, fly, range(start, start + 10)) for start in (0, 10)]
         begun.wait()
         stop.set()
-        assert all(isinstance(unit.exception(PATIENCE), Stopped) for unit in units)
+        assert all(isinstance(unit.exception(PATIENCE), TaskStopped) for unit in units)
     assert len(flown) == 4
-    with pytest.raises(Stopped), four.work(1, stop=stop) as work:
+    with pytest.raises(TaskStopped), four.work(1, stop=stop) as work:
         work.run(fly, [99])
     assert four.run(lambda _, pace: pace, ["another run"]) == [BUDGET]
 
 
 def test_a_stopped_run_does_not_wait_for_another_runs_lanes() -> None:
-    lanes, go, stop = Lanes(1, BUDGET), threading.Event(), threading.Event()
-    other = in_thread(lambda: lanes.run(lambda _, pace: go.wait(PATIENCE), [0]))
-    until(lambda: lanes._shares.free == 0)
+    slots, go, stop = TaskSlots(1, BUDGET), threading.Event(), threading.Event()
+    other = in_thread(lambda: slots.run(lambda _, pace: go.wait(PATIENCE), [0]))
+    until(lambda: slots._shares.free == 0)
     stop.set()
-    with pytest.raises(Stopped), lanes.work(3, stop=stop) as work:
+    with pytest.raises(TaskStopped), slots.work(3, stop=stop) as work:
         work.run(lambda _, pace: None, [1, 2, 3])
     assert not go.is_set()
     go.set()
     other.join(PATIENCE)
-    lanes.close()
+    slots.close()
 
 
-def test_a_run_stopped_while_a_task_is_held_does_not_start_it(four: Lanes) -> None:
+def test_a_run_stopped_while_a_task_is_held_does_not_start_it(four: TaskSlots) -> None:
     stop, flights = threading.Event(), Flights()
-    with pytest.raises(Stopped), four.work(1, stop=stop, hold=stop.set) as work:
+    with pytest.raises(TaskStopped), four.work(1, stop=stop, hold=stop.set) as work:
         work.run(flights.fly, [1])
     assert flights.started == []
 
@@ -443,7 +443,7 @@ class Closed(Exception):
     pass
 
 
-def test_the_gate_is_asked_once_a_unit_when_its_first_task_starts(four: Lanes) -> None:
+def test_the_gate_is_asked_once_a_unit_when_its_first_task_starts(four: TaskSlots) -> None:
     asked: list[int] = []
     flights = Flights()
 
@@ -461,7 +461,7 @@ def test_the_gate_is_asked_once_a_unit_when_its_first_task_starts(four: Lanes) -
     assert sorted(flights.started) == [*range(10), *range(20, 30)]
 
 
-def test_every_task_is_held_until_it_may_start(four: Lanes) -> None:
+def test_every_task_is_held_until_it_may_start(four: TaskSlots) -> None:
     held = threading.Semaphore(0)
     flights = Flights()
     with four.work(6, hold=lambda: held.release()) as work:
@@ -470,21 +470,21 @@ def test_every_task_is_held_until_it_may_start(four: Lanes) -> None:
 
 
 def test_where_only_tasks_are_counted_no_task_takes_anothers_lane() -> None:
-    lanes, together = Lanes(3, Pace()), threading.Barrier(3, timeout=PATIENCE)
+    slots, together = TaskSlots(3, Pace()), threading.Barrier(3, timeout=PATIENCE)
 
     def fly(_: int, pace: Pace) -> Pace:
         together.wait()
         return pace
 
     with ThreadPoolExecutor(3) as callers:
-        runs = [callers.submit(lanes.run, fly, [number]) for number in range(3)]
+        runs = [callers.submit(slots.run, fly, [number]) for number in range(3)]
         assert [run.result(PATIENCE) for run in runs] == [[Pace()]] * 3
-    lanes.close()
+    slots.close()
 
 
 def test_the_budget_holds_over_units_and_lanes() -> None:
     """Real throttles in real threads: 30 tasks of 1 MB in 3 units, under 60 MB/s."""
-    lanes = Lanes(4, Pace(read_bytes=60 * MB))
+    slots = TaskSlots(4, Pace(read_bytes=60 * MB))
 
     def read(_: int, pace: Pace) -> None:
         throttle = Throttle(pace)
@@ -493,19 +493,19 @@ def test_the_budget_holds_over_units_and_lanes() -> None:
         throttle.settle()
 
     began = time.monotonic()
-    with lanes.work(30) as work, ThreadPoolExecutor(3) as callers:
+    with slots.work(30) as work, ThreadPoolExecutor(3) as callers:
         for unit in [callers.submit(work.run, read, range(10)) for _ in range(3)]:
             unit.result(PATIENCE)
     took = time.monotonic() - began
     assert 0.499 <= took < 1.5
-    lanes.close()
+    slots.close()
 
 
 # ------------------------------------------------------------ from the settings
 
 
 @pytest.mark.parametrize(
-    ("budgets", "cores", "lanes"),
+    ("budgets", "cores", "slots"),
     [
         (BudgetsConfig(), 4, None),
         (BudgetsConfig(), 2, None),
@@ -518,6 +518,6 @@ def test_the_budget_holds_over_units_and_lanes() -> None:
         (BudgetsConfig(backoff_url="http://p", backoff_query="q", backoff_above=1), 2, (2, Pace())),
     ],
 )
-def test_lanes_for_settings(budgets: BudgetsConfig, cores: int, lanes: tuple[int, Pace] | None) -> None:
-    made = lanes_for(budgets, cores)
-    assert (None if made is None else (made.at_once, made.budget)) == lanes
+def test_lanes_for_settings(budgets: BudgetsConfig, cores: int, slots: tuple[int, Pace] | None) -> None:
+    made = slots_for(budgets, cores)
+    assert (None if made is None else (made.at_once, made.budget)) == slots

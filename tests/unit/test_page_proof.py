@@ -15,7 +15,7 @@ import pytest
 
 from lakewarden.rewrite.arrow import _gather, _trouble
 from lakewarden.rewrite.digest import Digest, Entries
-from lakewarden.rewrite.kernel import MissingSource, PagesDiffer, Rewritten, Unfit, rewrite
+from lakewarden.rewrite.kernel import MissingSource, PagesDiffer, TaskResult, Unfit, rewrite
 from lakewarden.rewrite.pages import copy as pages
 from lakewarden.rewrite.pages import thrift
 from lakewarden.rewrite.pages.assembly import footer_of, octets
@@ -59,7 +59,7 @@ def page_headers(path: Path) -> list[thrift.Struct]:
 CODEC = "write.parquet.compression-codec"
 
 
-def rewritten(tmp_path: Path, sources: list[Path], **more: Any) -> tuple[Path, Rewritten]:
+def rewritten(tmp_path: Path, sources: list[Path], **more: Any) -> tuple[Path, TaskResult]:
     out = tmp_path / "out.parquet"
     return out, rewrite(task(out, sources, WIDE, digest=True, **more))
 
@@ -332,7 +332,7 @@ THEN = grown(column("a", 10, pa.int32()), column("b", 11, pa.string()))
 NOW = grown(column("bee", 11, pa.string()), column("c", 12, pa.float64()))
 
 
-def changed_shape(tmp_path: Path, copy_pages: bool) -> tuple[Path, Callable[[], Rewritten]]:
+def changed_shape(tmp_path: Path, copy_pages: bool) -> tuple[Path, Callable[[], TaskResult]]:
     """A file of a struct that lost a field, got one and renamed one; and its rewrite."""
     points = [None if n % 9 == 0 else {"a": n, "b": f"b{n}" if n % 4 else None} for n in range(ROWS)]
     lists = [None if n % 5 == 0 else [points[n], None, points[-n]][: n % 4] for n in range(ROWS)]

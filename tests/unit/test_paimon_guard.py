@@ -12,7 +12,7 @@ from lakewarden.config.schema import CatalogConfig
 from lakewarden.errors import CommitLost, CommitUnknown
 from lakewarden.model.table_name import TableRef
 from lakewarden.tables.paimon.commit import commit
-from lakewarden.tables.paimon.commit_lock import Held, commit_risk
+from lakewarden.tables.paimon.commit_lock import HeldLock, commit_risk
 
 TABLE = TableRef("pm", ("db",), "events")
 
@@ -53,7 +53,7 @@ def test_a_lost_lock_stops_the_commit_before_it_begins() -> None:
             return False
 
     @contextmanager
-    def lock() -> Iterator[Held]:
+    def lock() -> Iterator[HeldLock]:
         yield Lost()
 
     with pytest.raises(CommitLost, match="ran out"):
@@ -70,7 +70,7 @@ def test_a_commit_whose_lock_did_not_last_is_believed_only_if_the_table_shows_it
             return False
 
     @contextmanager
-    def lock() -> Iterator[Held]:
+    def lock() -> Iterator[HeldLock]:
         yield RanOut()
 
     if found is not None:

@@ -10,8 +10,8 @@ import pytest
 from lakewarden import clock
 from lakewarden.deletion.holds import Holds
 from lakewarden.deletion.permit import (
-    Condemned,
     Permit,
+    TrashedObject,
     Unnamed,
     ask_table,
     for_native_outputs,
@@ -28,7 +28,7 @@ from lakewarden.model.location import hashes
 from lakewarden.model.run import Owner
 from lakewarden.model.table import TableView
 from lakewarden.model.table_name import TableRef
-from lakewarden.tables.reachability import Reached
+from lakewarden.tables.reachability import ReachableFiles
 from tests.support.tables import NOW, TABLE
 from tests.support.tables import view as view_of_events
 
@@ -45,7 +45,7 @@ class Named:
     def view(self, table: TableRef) -> TableView:
         return view_of_events()
 
-    def reached(self, view: TableView) -> Reached:
+    def reached(self, view: TableView) -> ReachableFiles:
         return needs(*self.paths)
 
 
@@ -105,14 +105,17 @@ def test_a_permit_cannot_be_made_by_hand() -> None:
 # ------------------------------------------------------------ trashed files
 
 OTHER = TableRef("cold", ("db",), "copy")
-BATCH = [Condemned("s3://b/t/a", NOW - timedelta(days=9)), Condemned("s3://b/t/b", NOW - timedelta(days=9))]
+BATCH = [
+    TrashedObject("s3://b/t/a", NOW - timedelta(days=9)),
+    TrashedObject("s3://b/t/b", NOW - timedelta(days=9)),
+]
 
 
-def needs(*paths: str, table: TableRef = TABLE) -> Reached:
-    return Reached(table, "u", "/m", (7, 8), np.unique(hashes(list(paths))))
+def needs(*paths: str, table: TableRef = TABLE) -> ReachableFiles:
+    return ReachableFiles(table, "u", "/m", (7, 8), np.unique(hashes(list(paths))))
 
 
-def proof(*reached: Reached) -> Proof:
+def proof(*reached: ReachableFiles) -> Proof:
     return Proof(reached, {str(each.table): clock.now() for each in reached})
 
 
@@ -140,7 +143,7 @@ def test_a_held_file_is_refused_with_its_hold() -> None:
     young = Hold(HoldKind.WRITER, "etl", "host", since=NOW - timedelta(days=1))
     assert for_trashed(BATCH, proof=proof(needs("/x")), holds=Holds((young,)), term=term())
     with pytest.raises(Refused, match="writer etl"):
-        unknown_age = [Condemned("s3://b/t/a", None)]
+        unknown_age = [TrashedObject("s3://b/t/a", None)]
         for_trashed(unknown_age, proof=proof(needs("/x")), holds=Holds((young,)), term=term())
 
 

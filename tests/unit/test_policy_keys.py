@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lakewarden.errors import PolicyError
 from lakewarden.policy.keys import KEYS, Key, key
-from lakewarden.policy.values import Kind, PolicyValue, show
+from lakewarden.policy.values import PolicyValue, ValueType, show
 
 
 @pytest.mark.parametrize("each", KEYS, ids=lambda each: each.name)
@@ -151,7 +151,7 @@ def test_a_size_reads_exactly(size: int) -> None:
 @example(key("lineage_allowed_operations"), {"none"})
 @example(key("lineage_allowed_operations"), {"a,b"})
 @given(
-    st.sampled_from([each for each in KEYS if each.kind is Kind.NAMES]),
+    st.sampled_from([each for each in KEYS if each.kind is ValueType.NAMES]),
     st.sets(st.text(min_size=1), min_size=1),
 )
 def test_lists_of_any_names_survive_text(each: Key, names: set[str]) -> None:

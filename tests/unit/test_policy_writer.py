@@ -11,7 +11,7 @@ from rich.console import Console
 from lakewarden.config.schema import Config, PolicyConfig
 from lakewarden.errors import ConfigError, PolicyError
 from lakewarden.model.table_name import TableRef
-from lakewarden.policy.keys import KEYS, Say
+from lakewarden.policy.keys import KEYS, PropertyRule
 from lakewarden.policy.resolve import Layers, Policy, resolve, validate
 from lakewarden.report.policy import PolicyReport
 
@@ -236,7 +236,7 @@ def test_a_need_that_an_ignored_value_would_have_met_says_so() -> None:
 
 # Every key. Whoever writes a table must not weaken a proof, a hold, a window, a budget or an operator's `false` by one.
 DIRECTIONS = {
-    Say.ANY: {
+    PropertyRule.ANY: {
         "rewrite_encodings",
         "rewrite_strategy",
         "rewrite_zorder_columns",
@@ -253,7 +253,7 @@ DIRECTIONS = {
         "manifest_rewrite_min_manifests",
         "manifest_target_bytes",
     },
-    Say.MORE: {
+    PropertyRule.MORE: {
         "rewrite_engine",
         "rewrite_sealed_after_hours",
         "rewrite_digest",
@@ -267,8 +267,8 @@ DIRECTIONS = {
         "delete_grace_hours",
         "cold_retention_hours",
     },
-    Say.ADD: {"protected_tags", "lineage_required_keys"},
-    Say.LESS: {
+    PropertyRule.ADD: {"protected_tags", "lineage_required_keys"},
+    PropertyRule.LESS: {
         "rewrite_max_group_bytes",
         "rewrite_max_bytes_per_run",
         "rewrite_max_commits",
@@ -276,7 +276,7 @@ DIRECTIONS = {
         "partition_expire_limit",
         "orphan_max_percent",
     },
-    Say.OFF: {
+    PropertyRule.OFF: {
         "maintenance_enabled",
         "rewrite_enabled",
         "delete_compaction_enabled",
@@ -287,9 +287,9 @@ DIRECTIONS = {
         "purge_outside_location",
         "history_compaction_enabled",
     },
-    Say.ON: {"snapshot_expiry_reserved"},
-    Say.UNSET: {"lineage_allowed_operations", "lineage_overwrite_operators"},
-    Say.NOTHING: {
+    PropertyRule.ON: {"snapshot_expiry_reserved"},
+    PropertyRule.UNSET: {"lineage_allowed_operations", "lineage_overwrite_operators"},
+    PropertyRule.NOTHING: {
         "rewrite_where",
         "snapshot_ids",
         "partition_time_column",
@@ -311,7 +311,7 @@ DIRECTIONS = {
 
 
 def test_every_key_says_what_a_property_may_do() -> None:
-    found = {say: {each.name for each in KEYS if each.by_property is say} for say in Say}
+    found = {say: {each.name for each in KEYS if each.by_property is say} for say in PropertyRule}
     assert found == DIRECTIONS, "a new key needs its direction here"
 
 

@@ -14,19 +14,19 @@ import pytest
 from lakewarden import clock
 from lakewarden.deletion.holds import Holds
 from lakewarden.deletion.lake_index import Neighbours
-from lakewarden.deletion.permit import PROOF_AGE, Condemned, for_trashed
+from lakewarden.deletion.permit import PROOF_AGE, TrashedObject, for_trashed
 from lakewarden.deletion.proof import Proof, Term
 from lakewarden.errors import NoSuchTable, Refused, Unreachable
 from lakewarden.model.location import hashes
 from lakewarden.model.run import Owner
 from lakewarden.model.table import TableView
 from lakewarden.model.table_name import TableRef
-from lakewarden.tables.reachability import Reached
+from lakewarden.tables.reachability import ReachableFiles
 from tests.support.tables import NOW
 from tests.support.tables import view as made
 
 OWN = TableRef("lake", ("db",), "t0")
-TRASHED = Condemned("s3://b/t0/data/a", NOW - timedelta(days=9))
+TRASHED = TrashedObject("s3://b/t0/data/a", NOW - timedelta(days=9))
 
 
 @dataclass
@@ -83,11 +83,11 @@ class Lake:
         metadata = f"{place}/metadata/{self.moved.get(table, 0)}.metadata.json"
         return replace(made(), ref=table, uuid=table.name, location=place, metadata_location=metadata)
 
-    def reached(self, view: TableView, snapshot_ids: Collection[int] | None = None) -> Reached:
+    def reached(self, view: TableView, snapshot_ids: Collection[int] | None = None) -> ReachableFiles:
         self.reads.append(view.ref)
         self._pass(self.reach_seconds)
         numbers = np.unique(hashes([self.names.get(view.ref, f"{view.location}/data/live")]))
-        return Reached(view.ref, view.uuid, view.metadata_location, (1,), numbers)
+        return ReachableFiles(view.ref, view.uuid, view.metadata_location, (1,), numbers)
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def test_a_table_that_moved_while_the_others_were_read_counts_as_it_is_now(lake:
     around_own = around(lake)
     real = lake.reached
 
-    def reached(view: TableView, snapshot_ids: Collection[int] | None = None) -> Reached:
+    def reached(view: TableView, snapshot_ids: Collection[int] | None = None) -> ReachableFiles:
         found = real(view)
         if view.ref.name == "t1999" and not lake.moved:
             lake.moved[other], lake.names[other] = 1, TRASHED.path
@@ -180,7 +180,7 @@ def test_a_commit_to_another_table_after_the_listing_began_counts(lake: Lake) ->
     lake.tables_, other = 3, TableRef("lake", ("db",), "t1")
     neighbours, real = around(lake), lake.reached
 
-    def reached(view: TableView, snapshot_ids: Collection[int] | None = None) -> Reached:
+    def reached(view: TableView, snapshot_ids: Collection[int] | None = None) -> ReachableFiles:
         lake.names[other] = TRASHED.path if "/1.metadata" in view.metadata_location else "s3://b/t1/data/live"
         return real(view)
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from lakewarden.deletion.holds import Holds
 from lakewarden.errors import Refused
-from lakewarden.jobs.purge.execute import Due, by_root, change
+from lakewarden.jobs.purge.execute import DueFile, by_root, change
 from lakewarden.jobs.purge.plan import check, plan
 from lakewarden.model.actions import EraseFiles
 from lakewarden.model.hold import Hold, HoldKind
 from lakewarden.model.plan import Plan
-from lakewarden.state.trash_batches import FAILED_LOAD, FileState, Standing, Tally, Verdict, VerdictState
+from lakewarden.state.trash_batches import FAILED_LOAD, BatchFiles, BatchState, FileState, Tally, TrashBatch
 from lakewarden.storage.objects import Stat
 from lakewarden.tables.places import Places
 from tests.support.tables import NOW, TABLE, policy, view
@@ -24,26 +24,26 @@ from tests.support.tables import NOW, TABLE, policy, view
 HOUR = timedelta(hours=1)
 
 
-def standing(
+def batch_files(
     age: timedelta = 25 * HOUR,
     *,
     cause: str = "expire",
-    state: VerdictState = VerdictState.ACTIVE,
+    state: BatchState = BatchState.ACTIVE,
     uuid: str = "u",
     snapshots: list[int] | None = None,
     **tallies: int,
-) -> Standing:
-    since = NOW - age if state is VerdictState.ACTIVE else None
+) -> BatchFiles:
+    since = NOW - age if state is BatchState.ACTIVE else None
     detail = {} if snapshots is None else {"snapshot_ids": snapshots}
-    verdict = Verdict(f"run-{age}-{cause}", str(TABLE), uuid, cause, "why", state, NOW - age, since, detail)
+    batch = TrashBatch(f"run-{age}-{cause}", str(TABLE), uuid, cause, "why", state, NOW - age, since, detail)
     counted = tallies or {"trashed": 3}
-    return Standing(verdict, {FileState(name): Tally(files, files * 10) for name, files in counted.items()})
+    return BatchFiles(batch, {FileState(name): Tally(files, files * 10) for name, files in counted.items()})
 
 
 def made(
-    *standings: Standing, holds: Holds | None = None, handed_off: set[int] | None = None, **call: object
+    *batches: BatchFiles, holds: Holds | None = None, handed_off: set[int] | None = None, **call: object
 ) -> Plan:
-    return plan(view(), standings, policy(**call), holds or Holds(), {}, NOW, handed_off)
+    return plan(view(), batches, policy(**call), holds or Holds(), {}, NOW, handed_off)
 
 
 def erased(made: Plan) -> int:
@@ -51,7 +51,7 @@ def erased(made: Plan) -> int:
 
 
 def test_only_what_is_past_its_grace() -> None:
-    found = made(standing(25 * HOUR), standing(23 * HOUR), standing(24 * HOUR))
+    found = made(batch_files(25 * HOUR), batch_files(23 * HOUR), batch_files(24 * HOUR))
     assert erased(found) == 6
     assert [(each.count, each.reason) for each in found.skipped] == [
         (3, "in the trash until 2024-03-15 13:00 UTC: delete_grace_hours=24 (default)")
@@ -59,26 +59,26 @@ def test_only_what_is_past_its_grace() -> None:
 
 
 def test_a_failed_load_waits_as_long_as_an_orphan() -> None:
-    assert erased(made(standing(100 * HOUR, cause=FAILED_LOAD), delete_grace_hours=0)) == 0
-    assert erased(made(standing(168 * HOUR, cause=FAILED_LOAD), delete_grace_hours=0)) == 3
+    assert erased(made(batch_files(100 * HOUR, cause=FAILED_LOAD), delete_grace_hours=0)) == 0
+    assert erased(made(batch_files(168 * HOUR, cause=FAILED_LOAD), delete_grace_hours=0)) == 3
 
 
 def test_what_is_not_in_force_or_waits_for_hand_off_stays() -> None:
-    pending = made(standing(900 * HOUR, state=VerdictState.PENDING))
+    pending = made(batch_files(900 * HOUR, state=BatchState.PENDING))
     assert pending.empty and "has not ended" in pending.skipped[0].reason
     asked = {"handoff_enabled": True, "handoff_catalog": "cold"}
-    waiting = made(standing(900 * HOUR, snapshots=[7, 8]), handed_off={8}, **asked)
+    waiting = made(batch_files(900 * HOUR, snapshots=[7, 8]), handed_off={8}, **asked)
     assert waiting.empty and "snapshot 7 is not in the colder tier" in waiting.skipped[0].reason
-    assert not made(standing(900 * HOUR, snapshots=[7, 8]), handed_off={7, 8}, **asked).empty
+    assert not made(batch_files(900 * HOUR, snapshots=[7, 8]), handed_off={7, 8}, **asked).empty
 
 
 def test_what_is_settled_is_not_looked_at() -> None:
-    found = made(standing(erased=5, missing=1, kept=2, restored=4))
+    found = made(batch_files(erased=5, missing=1, kept=2, restored=4))
     assert found.empty and not found.skipped and found.reason == "no file is in the trash"
 
 
 def test_files_a_dead_run_left_marked_are_due_again() -> None:
-    assert erased(made(standing(trashed=2, erasing=1))) == 3
+    assert erased(made(batch_files(trashed=2, erasing=1))) == 3
 
 
 @pytest.mark.parametrize(
@@ -86,33 +86,33 @@ def test_files_a_dead_run_left_marked_are_due_again() -> None:
 )
 def test_a_pin_on_a_snapshot_that_is_gone(snapshots: list[int] | None, pinned: int, stays: bool) -> None:
     pin = Hold(HoldKind.PIN, "p", "report", snapshot_id=pinned)
-    found = made(standing(snapshots=snapshots), holds=Holds((pin,)))
+    found = made(batch_files(snapshots=snapshots), holds=Holds((pin,)))
     assert found.empty == stays
 
 
 @given(st.lists(st.tuples(st.integers(0, 200), st.integers(0, 5), st.booleans()), max_size=8))
 def test_planned_and_skipped_together_are_everything_trashed(rows: list[tuple[int, int, bool]]) -> None:
-    standings = [
-        standing(age * HOUR, trashed=files, state=VerdictState.ACTIVE if active else VerdictState.PENDING)
+    batches = [
+        batch_files(age * HOUR, trashed=files, state=BatchState.ACTIVE if active else BatchState.PENDING)
         for age, files, active in rows
     ]
-    found = made(*standings)
+    found = made(*batches)
     assert erased(found) + sum(each.count for each in found.skipped) == sum(files for _, files, _ in rows)
     assert erased(found) == sum(files for age, files, active in rows if active and age >= 24)
 
 
 def test_files_of_another_table_of_that_name_are_refused() -> None:
     with pytest.raises(Refused, match="another table of that name"):
-        check(view(), [standing(uuid="old")])
-    check(view(), [standing(uuid="old", erased=3)])
-    check(view(), [standing()])
+        check(view(), [batch_files(uuid="old")])
+    check(view(), [batch_files(uuid="old", erased=3)])
+    check(view(), [batch_files()])
 
 
 # ------------------------------------------------------------ is it still that file
 
 
-def due(size: int | None = 10, stamp: str | None = None) -> Due:
-    return Due(1, "/t/a", size, stamp, "v", NOW)
+def due(size: int | None = 10, stamp: str | None = None) -> DueFile:
+    return DueFile(1, "/t/a", size, stamp, "v", NOW)
 
 
 def stat(size: int = 10, modified: datetime = NOW - HOUR, stamp: str = "s") -> Stat:

@@ -17,11 +17,11 @@ from lakewarden.errors import LakewardenError
 from lakewarden.model.table import Ref, Snapshot, TableView
 from lakewarden.rewrite.metadata.iceberg_manifests import LISTED, NAMED
 from lakewarden.tables import manifest_cache as reach_cache
-from lakewarden.tables.iceberg.reachability import Reach
+from lakewarden.tables.iceberg.reachability import IcebergReachability
 from lakewarden.tables.manifest_cache import ReachCache, bound
-from lakewarden.tables.metadata_cache import Remembered
-from lakewarden.tables.paimon.metadata import Metadata, Root
-from lakewarden.tables.paimon.reachability import Reach as PaimonReach
+from lakewarden.tables.metadata_cache import CachedMetadata
+from lakewarden.tables.paimon.metadata import PaimonMetadata, PaimonRoot
+from lakewarden.tables.paimon.reachability import PaimonReachability as PaimonReach
 from lakewarden.tables.paimon.view import Handle
 from tests.support.tables import NOW, view
 
@@ -76,11 +76,11 @@ def table(*lists: str, **more: Any) -> TableView:
     )
 
 
-def reach(books: Books, found: TableView, folder: Path) -> Reach:
-    return Reach(found, Remembered(found, books, {}, ReachCache(folder, found.uuid)))
+def reach(books: Books, found: TableView, folder: Path) -> IcebergReachability:
+    return IcebergReachability(found, CachedMetadata(found, books, {}, ReachCache(folder, found.uuid)))
 
 
-def gone(made: Reach, *removed: int) -> set[str]:
+def gone(made: IcebergReachability, *removed: int) -> set[str]:
     return set(made.unreached(set(removed))["path"].to_pylist())
 
 
@@ -316,7 +316,7 @@ PAIMON = PaimonBooks(
 def paimon_reach(folder: Path, *roots: tuple[str, str, str, int]) -> PaimonReach:
     """Of roots (kind, branch, name, id): snapshot 1 added /a, snapshot 2 put /b in its place."""
     made = tuple(
-        Root(
+        PaimonRoot(
             kind,
             branch,
             name,
@@ -331,9 +331,9 @@ def paimon_reach(folder: Path, *roots: tuple[str, str, str, int]) -> PaimonReach
         )
         for kind, branch, name, id_ in roots
     )
-    metadata = Metadata("/t", made, {}, (), {}, frozenset(), tuple(each.file for each in made), "1")
+    metadata = PaimonMetadata("/t", made, {}, (), {}, frozenset(), tuple(each.file for each in made), "1")
     found = replace(view(), handle=Handle(metadata, False, False, False))
-    known = Remembered(found, PAIMON, {}, ReachCache(folder, found.uuid))
+    known = CachedMetadata(found, PAIMON, {}, ReachCache(folder, found.uuid))
     return PaimonReach(found, known, lambda paths: set(paths))
 
 
@@ -374,7 +374,7 @@ def test_a_manifest_that_only_a_snapshot_between_names_must_be_there(tmp_path: P
         {"/d1": ["/a"], "/d2": ["/b"], "/d3": ["/c"], "/d4": ["/d"], "/m12": ["/a", "/b"], "/m123": ["/a", "/b", "/c"]},
     )  # fmt: skip
     made = tuple(
-        Root(
+        PaimonRoot(
             "snapshot",
             "main",
             str(id_),
@@ -389,11 +389,11 @@ def test_a_manifest_that_only_a_snapshot_between_names_must_be_there(tmp_path: P
         )
         for id_, base in enumerate(("none", "d1", "b3", "b4"), 1)
     )
-    metadata = Metadata("/t", made, {}, (), {}, frozenset(), tuple(each.file for each in made), "1")
+    metadata = PaimonMetadata("/t", made, {}, (), {}, frozenset(), tuple(each.file for each in made), "1")
     found = replace(view(), handle=Handle(metadata, False, False, False))
 
     def asked() -> PaimonReach:
-        known = Remembered(found, books, {}, ReachCache(tmp_path, found.uuid))
+        known = CachedMetadata(found, books, {}, ReachCache(tmp_path, found.uuid))
         return PaimonReach(found, known, lambda paths: set(paths))
 
     assert all(asked().reached().names(["/a", "/b", "/c", "/d", "/m12"]))

@@ -14,9 +14,9 @@ import pytest
 from lakewarden.console.pages.table import kind_of
 from lakewarden.deletion.holds import Holds
 from lakewarden.errors import LakewardenError, Outage, Unreachable, UsageError
-from lakewarden.health.build_details import Sitting, paint
+from lakewarden.health.build_details import TableInputs, build_details
 from lakewarden.health.numbers import FileNumbers
-from lakewarden.health.table_details import Portrait, SnapshotLine
+from lakewarden.health.table_details import SnapshotLine, TableDetails
 from lakewarden.jobs.expire import plan as expire
 from lakewarden.model.hold import Hold, HoldKind
 from lakewarden.model.plan import count_skipped
@@ -49,8 +49,8 @@ def of_namespace(**keys: object) -> Policy:
 
 def lines(table: TableView, policy: Policy, holds: Holds) -> Mapping[int, SnapshotLine]:
     kept = expire.reasons(table, policy, holds, NOW)
-    sitting = Sitting(table, policy, holds, FileNumbers(), (), kept, {}, NOW)
-    stored = Portrait.read(paint(sitting, Numbers()).to_dict())
+    inputs = TableInputs(table, policy, holds, FileNumbers(), (), kept, {}, NOW)
+    stored = TableDetails.read(build_details(inputs, Numbers()).to_dict())
     assert stored is not None
     return {each.id: each for each in stored.snapshots}
 

@@ -11,7 +11,7 @@ from lakewarden.jobs.registry import spec_of
 from lakewarden.model.job import JOBS, Pause, slot_of, timed_as
 from lakewarden.model.run import Job
 from lakewarden.policy.keys import key
-from lakewarden.policy.values import Kind
+from lakewarden.policy.values import ValueType
 from tests.test_architecture import dotted, tree_of
 
 # The jobs in the order of a pass, and the policy key that switches each one.
@@ -49,7 +49,7 @@ def test_every_job_is_registered(job: Job) -> None:
 def test_every_job_has_one_row_in_the_order_of_a_pass() -> None:
     assert list(JOBS) == list(Job) == list(SWITCHES)
     assert {job: facts.switch for job, facts in JOBS.items()} == SWITCHES
-    assert all(facts.switch is None or key(facts.switch).kind is Kind.BOOL for facts in JOBS.values())
+    assert all(facts.switch is None or key(facts.switch).kind is ValueType.BOOL for facts in JOBS.values())
     assert set(ScheduleConfig().times) == set(JOBS), "each has its time in [schedule]"
 
 

@@ -21,9 +21,9 @@ from lakewarden.model.files import DeleteFile
 from lakewarden.rewrite.kernel import (
     MissingSource,
     RewriteTask,
-    Rewritten,
     RowsDiffer,
     Slice,
+    TaskResult,
     Unfit,
     WriteOptions,
     rewrite,
@@ -102,7 +102,7 @@ def test_task_and_result_travel_by_pickle(tmp_path: Path) -> None:
     assert pickle.loads(pickle.dumps(work)) == work
     done = rewrite(work)
     assert pickle.loads(pickle.dumps(done)) == done
-    assert isinstance(done, Rewritten)
+    assert isinstance(done, TaskResult)
 
 
 @pytest.mark.parametrize("error", [Unfit("why", "p"), MissingSource("p", "why"), RowsDiffer("p", 1, 2)])

@@ -17,12 +17,12 @@ from lakewarden.rewrite.exchange import plan as exchange
 from lakewarden.rewrite.exchange import receive as collecting
 from lakewarden.rewrite.exchange import send as spreading
 from lakewarden.rewrite.exchange.blobs import Record
-from lakewarden.rewrite.interface import Written
+from lakewarden.rewrite.interface import GroupResult
 from lakewarden.rewrite.kernel import (
     RewriteTask,
-    Rewritten,
     RowsDiffer,
     Slice,
+    TaskResult,
     WriteOptions,
     rewrite,
 )
@@ -126,10 +126,10 @@ def break_it(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     return install
 
 
-def differs(done: Rewritten) -> bool:
+def differs(done: TaskResult) -> bool:
     assert done.read is not None and done.written is not None, "the rows were hashed"
     group = RewriteGroup(0, 0, "", 0, 0, (), "")
-    return Written(group, (), None, read=done.read, written=done.written).differs
+    return GroupResult(group, (), None, read=done.read, written=done.written).differs
 
 
 # ------------------------------------------------------------ one task

@@ -21,7 +21,7 @@ from lakewarden.model.hold import Hold, HoldKind
 from lakewarden.model.location import Location, hashes, without_common_end
 from lakewarden.model.table import TableView
 from lakewarden.tables.places import NO_HOMES, Places
-from lakewarden.tables.reachability import Needed, Reached
+from lakewarden.tables.reachability import ReachableFiles, ReachableFilesBuilder
 from tests.support.tables import TABLE
 from tests.support.tables import view as made
 
@@ -36,19 +36,19 @@ def check(view: TableView, named: Sequence[str], candidates: Sequence[str], *ali
     made.check(pa.array(candidates, pa.string()))
 
 
-def other(location: str, *named: str, **properties: str) -> Reached:
+def other(location: str, *named: str, **properties: str) -> ReachableFiles:
     """What was read of another table at this location, which names these files."""
     view = replace(
         table(location, **properties), uuid="theirs", ref=replace(TABLE, name="other"), metadata_location=""
     )
-    found = Needed(view)
+    found = ReachableFilesBuilder(view)
     found.add(pa.array(named[:1], pa.string()))
     found.add(pa.chunked_array([named[1:]], pa.string()))
     return found.reached((7,))
 
 
 def doubtful(
-    view: TableView, others: Sequence[Reached], candidates: Sequence[str], *aliases: str
+    view: TableView, others: Sequence[ReachableFiles], candidates: Sequence[str], *aliases: str
 ) -> dict[str, str]:
     made = Spellings("purge", view, list, Aliases.of(aliases))
     paths = pa.array(candidates, pa.string())
@@ -56,11 +56,11 @@ def doubtful(
     return made.doubtful(paths, others)
 
 
-def goes(view: TableView, others: Sequence[Reached], candidates: Sequence[str], *aliases: str) -> None:
+def goes(view: TableView, others: Sequence[ReachableFiles], candidates: Sequence[str], *aliases: str) -> None:
     assert doubtful(view, others, candidates, *aliases) == {}
 
 
-def stays(view: TableView, others: Sequence[Reached], candidates: Sequence[str], *aliases: str) -> str:
+def stays(view: TableView, others: Sequence[ReachableFiles], candidates: Sequence[str], *aliases: str) -> str:
     """Why the first of these files stays."""
     found = doubtful(view, others, candidates, *aliases)
     assert candidates[0] in found
@@ -511,7 +511,7 @@ def test_all_names_of_a_path() -> None:
 
 
 def test_a_file_is_needed_under_any_of_its_names() -> None:
-    reached = Reached(TABLE, "u", "m", (), np.unique(hashes(["/mnt/b/x", "/mnt/b/y"])))
+    reached = ReachableFiles(TABLE, "u", "m", (), np.unique(hashes(["/mnt/b/x", "/mnt/b/y"])))
     proof = Proof((reached,), {}, Aliases.of(["/mnt/a = /mnt/b"]))
     asked = ["/mnt/a/x", "/mnt/b/y", "/mnt/a/z"]
     for paths in (asked, pa.array(asked), pa.chunked_array([asked[:1], asked[1:]])):

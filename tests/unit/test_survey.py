@@ -10,7 +10,14 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakewarden.tables.metadata_walk import Broken, Files, Lists, Manifests, Root, Survey
+from lakewarden.tables.metadata_walk import (
+    FileEntries,
+    Lists,
+    Manifests,
+    UnreadableMetadata,
+    WalkResult,
+    WalkRoot,
+)
 
 Entries = Sequence[tuple[int, int]]
 ENTRY = st.tuples(st.integers(1, 5), st.sampled_from([1, 1, 1, -1]))
@@ -28,7 +35,7 @@ def tables(draw: st.DrawFn) -> tuple[list[Entries], list[tuple[list[int], bool]]
 
 def surveyed(
     manifests: Sequence[Entries], roots: Sequence[tuple[list[int], bool]], unread: set[int]
-) -> Survey:
+) -> WalkResult:
     rows = [
         (number, sign, place)
         for place, entries in enumerate(manifests)
@@ -41,21 +48,21 @@ def surveyed(
     paths = pa.array([f"/m{place}" for place in range(len(manifests))], pa.string())
     found = np.array([-1 if place in unread else len(each) for place, each in enumerate(manifests)])
     pairs = [(place, each) for place, (named, _) in enumerate(roots) for each in named]
-    return Survey(
+    return WalkResult(
         Lists(
-            tuple(Root(place, (f"/l{place}",), adds_up=adds) for place, (_, adds) in enumerate(roots)),
+            tuple(WalkRoot(place, (f"/l{place}",), adds_up=adds) for place, (_, adds) in enumerate(roots)),
             np.array([place for place, _ in pairs], dtype=np.int32),
             np.array([each for _, each in pairs], dtype=np.int32),
         ),
         Manifests(paths, np.arange(len(paths)), found, found, found),
-        Files(
+        FileEntries(
             numbers.astype(np.uint64),
             np.zeros(len(rows), dtype=np.int64),
             np.zeros(len(rows), dtype=np.int8),
             of.astype(np.int32),
             signs.astype(np.int8),
         ),
-        tuple(Broken("manifest", f"/m{place}", "") for place in unread),
+        tuple(UnreadableMetadata("manifest", f"/m{place}", "") for place in unread),
         (),
         lambda _: pa.array([], pa.string()),
     )

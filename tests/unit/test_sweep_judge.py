@@ -13,7 +13,7 @@ import pytest
 from lakewarden.config.aliases import Aliases
 from lakewarden.deletion.holds import Holds
 from lakewarden.jobs.sweep.execute import _as_they_are_now, uncommitted
-from lakewarden.jobs.sweep.plan import Fate, Judged, Listing, judge
+from lakewarden.jobs.sweep.plan import FileOutcome, SortedListing, StoreListing, judge
 from lakewarden.model.table import Snapshot, TableView
 from lakewarden.storage.objects import LISTING
 from lakewarden.tables.filenames import names_of
@@ -30,12 +30,12 @@ def fate(
     modified: datetime | None,
     uncommitted: Uncommitted = Uncommitted(),  # noqa: B008  frozen
     format_: str = "iceberg",
-) -> Fate:
+) -> FileOutcome:
     files = pa.Table.from_pylist(
         [{"path": path, "size": 1, "modified": modified, "stamp": None}], schema=LISTING
     )
     judged = judge(
-        Listing(files, NOW, ("/lake/t",)),
+        StoreListing(files, NOW, ("/lake/t",)),
         named=np.zeros(1, dtype=bool),
         restored=lambda _: False,
         trashed=lambda _: False,
@@ -53,8 +53,8 @@ def fate(
     "modified", [None, datetime(1970, 1, 1, tzinfo=UTC), datetime(1989, 12, 31, tzinfo=UTC)]
 )
 def test_a_file_whose_age_is_unknown_is_young(modified: datetime | None) -> None:
-    assert fate("/lake/t/data/a.parquet", modified) is Fate.YOUNG
-    assert fate("/lake/t/data/a.parquet", OLD) is Fate.ORPHAN
+    assert fate("/lake/t/data/a.parquet", modified) is FileOutcome.YOUNG
+    assert fate("/lake/t/data/a.parquet", OLD) is FileOutcome.ORPHAN
 
 
 def test_a_file_whose_age_the_store_does_not_tell_now_is_no_orphan_of_an_inventory() -> None:
@@ -69,7 +69,7 @@ def test_a_file_whose_age_the_store_does_not_tell_now_is_no_orphan_of_an_invento
         def look(self, _: list[str]) -> pa.Table:
             return row(self.modified)
 
-    judged = Judged(1, dict.fromkeys(Fate, (0, 0)), row(OLD))
+    judged = SortedListing(1, dict.fromkeys(FileOutcome, (0, 0)), row(OLD))
     for modified, left in ((OLD, 1), (NOW, 0), (datetime(1970, 1, 1, tzinfo=UTC), 0)):
         found = _as_they_are_now(Store(modified), judged, NOW - timedelta(days=7))  # type: ignore[arg-type]
         assert found.orphans.num_rows == left, modified
@@ -98,10 +98,10 @@ def test_an_uncommitted_manifest_of_a_known_flink_job_is_no_orphan(tmp_path: Pat
     manifest.write_bytes(b"Obj")
     other = str(tmp_path / "other.avro")
     found = uncommitted(with_commits((9, FLINK)), [str(manifest), other], MONTH, NOW, Aliases())
-    assert fate(str(manifest), OLD, found) is Fate.STREAM
-    assert fate(str(manifest), OLD) is Fate.ORPHAN
-    assert fate(other, OLD, found) is Fate.ORPHAN
-    assert fate("/lake/t/data/a.parquet", NOW - timedelta(days=8), found) is Fate.STREAM
+    assert fate(str(manifest), OLD, found) is FileOutcome.STREAM
+    assert fate(str(manifest), OLD) is FileOutcome.ORPHAN
+    assert fate(other, OLD, found) is FileOutcome.ORPHAN
+    assert fate("/lake/t/data/a.parquet", NOW - timedelta(days=8), found) is FileOutcome.STREAM
     unknown = uncommitted(with_commits((9, {})), [str(manifest)], MONTH, NOW, Aliases())
     assert unknown == Uncommitted()
 
@@ -116,9 +116,10 @@ def test_a_file_since_the_last_commit_of_a_writer_that_restarts_is_no_orphan() -
     ):
         since = uncommitted_since(found, (), MONTH, NOW)
         assert since == NOW - timedelta(days=10)
-        assert fate("/lake/t/data/a.parquet", eight, Uncommitted(since=since)) is Fate.STREAM
+        assert fate("/lake/t/data/a.parquet", eight, Uncommitted(since=since)) is FileOutcome.STREAM
         assert (
-            fate("/lake/t/data/a.parquet", NOW - timedelta(days=11), Uncommitted(since=since)) is Fate.ORPHAN
+            fate("/lake/t/data/a.parquet", NOW - timedelta(days=11), Uncommitted(since=since))
+            is FileOutcome.ORPHAN
         )
         assert uncommitted_since(found, (), timedelta(days=5), NOW) is None, (
             "the writer is waited for no more"
@@ -144,12 +145,12 @@ def test_writers_whose_uncommitted_files_are_known_hold_back_no_others() -> None
 
 def test_what_paimon_left_half_written_is_swept() -> None:
     left = "/lake/t/snapshot/.snapshot-7.0f6e0b5c-9f2d-4c0e-8f3a-1b2c3d4e5f60.tmp"
-    assert fate(left, OLD, format_="paimon") is Fate.ORPHAN
-    assert fate(left, NOW, format_="paimon") is Fate.YOUNG
-    assert fate("/lake/t/snapshot/.notes.tmp", OLD, format_="paimon") is Fate.HIDDEN
-    assert fate(left, OLD) is Fate.HIDDEN
+    assert fate(left, OLD, format_="paimon") is FileOutcome.ORPHAN
+    assert fate(left, NOW, format_="paimon") is FileOutcome.YOUNG
+    assert fate("/lake/t/snapshot/.notes.tmp", OLD, format_="paimon") is FileOutcome.HIDDEN
+    assert fate(left, OLD) is FileOutcome.HIDDEN
 
 
 def test_a_file_inside_the_grace_is_young_whatever_the_store_listed() -> None:
-    assert fate("/lake/t/data/a.parquet", NOW - timedelta(days=6)) is Fate.YOUNG
-    assert fate("/lake/t/data/a.parquet", NOW - timedelta(days=8)) is Fate.ORPHAN
+    assert fate("/lake/t/data/a.parquet", NOW - timedelta(days=6)) is FileOutcome.YOUNG
+    assert fate("/lake/t/data/a.parquet", NOW - timedelta(days=8)) is FileOutcome.ORPHAN

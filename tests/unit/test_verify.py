@@ -1,4 +1,4 @@
-"""Looking at rows again: the kernel on real files, how work is cut, what the verdict follows from, how it reads."""
+"""Looking at rows again: the kernel on real files, how work is cut, what the result follows from, how it reads."""
 
 from __future__ import annotations
 
@@ -23,25 +23,32 @@ from lakewarden.jobs.verify.parts import (
     STRUCK,
     UNTOUCHED,
     WHOLE,
-    Means,
+    VerifyInputs,
     chunks,
     parts_to_read,
     task_bytes,
     tasks_for,
     unreadable,
 )
-from lakewarden.jobs.verify.result import Evidence, Side, Verdict, Verification, judge, stored_digest
-from lakewarden.jobs.verify.verify import chosen, field_ids, gathered
+from lakewarden.jobs.verify.result import (
+    RewriteSide,
+    Verification,
+    VerifyEvidence,
+    VerifyResult,
+    judge,
+    stored_digest,
+)
+from lakewarden.jobs.verify.verify import added_up, chosen, field_ids
 from lakewarden.model.files import DeleteFile
 from lakewarden.model.table import Snapshot
 from lakewarden.rewrite.digest import Digest, digest
-from lakewarden.rewrite.interface import Trouble
+from lakewarden.rewrite.interface import RewriteProblem
 from lakewarden.rewrite.read.sources import Slice
 from lakewarden.rewrite.read.store import MissingSource, Store
 from lakewarden.rewrite.task import RewriteTask
-from lakewarden.rewrite.verify import Miscounted, Seen, look, writers_schema
+from lakewarden.rewrite.verify import FileContent, Miscounted, look, writers_schema
 from lakewarden.rewrite.write.encoding import WriteOptions
-from lakewarden.tables.interface import DataFile, Files, Replaced
+from lakewarden.tables.interface import DataFile, FilesWithDeletes, ReplacedFiles
 from tests.support.tables import MB, NOW, TABLE, view
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -77,7 +84,7 @@ def test_the_rows_of_some_files_are_their_digest(tmp_path: Path) -> None:
     before = sorted(tmp_path.iterdir())
     slices = [write(tmp_path / f"{n}.parquet", events(n * 50, 50)) for n in range(3)]
     seen = look(task(slices))
-    assert seen == Seen(digest(events(0, 150)), 0, sum(each.size for each in slices))
+    assert seen == FileContent(digest(events(0, 150)), 0, sum(each.size for each in slices))
     assert len(sorted(tmp_path.iterdir())) == len(before) + 3, "nothing was written"
     assert pickle.loads(pickle.dumps(seen)) == seen
 
@@ -97,7 +104,7 @@ def test_slices_of_a_file_read_every_row_group_once(tmp_path: Path, row_group: i
     whole = write(tmp_path / "all.parquet", events(0, 100), row_group_size=row_group)
     pieces = [replace(whole, from_row=100 * n // parts, to_row=100 * (n + 1) // parts) for n in range(parts)]
     found = [look(task([piece])) for piece in pieces]
-    total = sum(found, Seen())
+    total = sum(found, FileContent())
     assert total.rows == digest(events(0, 100))
     assert total.bytes_read <= whole.size, "no row group is read by two tasks"
 
@@ -112,7 +119,7 @@ def test_deleted_rows_are_left_out_and_counted(tmp_path: Path) -> None:
     pq.write_table(deletes.cast(pa.schema(fields)), tmp_path / "deletes.parquet", store_schema=False)
     file = DeleteFile("d", "position", str(tmp_path / "deletes.parquet"), "parquet", 1, 3, 2)
     pieces = [replace(piece, from_row=a, to_row=b, deletes=(0,)) for a, b in ((0, 50), (50, 100))]
-    total = sum((look(task([each], deletes=(file,))) for each in pieces), Seen())
+    total = sum((look(task([each], deletes=(file,))) for each in pieces), FileContent())
     rows = events(0, 100)
     kept = rows.filter(pa.array([n not in (0, 41, 99) for n in range(100)]))
     assert (total.rows, total.deleted) == (digest(kept), 3)
@@ -123,7 +130,7 @@ def test_a_file_of_another_count_is_read_as_it_is(tmp_path: Path, said: int) -> 
     found = write(tmp_path / "data.parquet", events(0, 100), row_group_size=30)
     other = write(tmp_path / "other.parquet", events(500, 10))
     claimed = [replace(found, rows=said, from_row=said * n // 2, to_row=said * (n + 1) // 2) for n in (0, 1)]
-    total = sum((look(task([other, each])) for each in claimed), Seen())
+    total = sum((look(task([other, each])) for each in claimed), FileContent())
     assert total.rows == digest(events(0, 100)) + digest(events(500, 10)) + digest(events(500, 10))
     expected = () if said == 100 else (Miscounted(found.path, said, 100),)
     assert total.miscounted == expected
@@ -196,14 +203,14 @@ def test_thousands_of_small_files_are_not_one_task() -> None:
     ],
 )
 def test_tasks_are_larger_than_the_deletes_they_read(total: int, deletes: int, expected: int) -> None:
-    side = Files(
+    side = FilesWithDeletes(
         (data("/a", total),), (delete("/d", bytes=deletes), delete("/v", kind="vector", bytes=10**9))
     )
     assert task_bytes(side, cores=2) == expected
 
 
 def test_each_task_is_sent_its_own_deletes_and_its_specs_columns() -> None:
-    side = Files(
+    side = FilesWithDeletes(
         (
             data("/a", deletes=(2, 0)),
             data("/b", spec_id=1),
@@ -211,7 +218,7 @@ def test_each_task_is_sent_its_own_deletes_and_its_specs_columns() -> None:
         ),
         (delete("/d0"), delete("/d1"), delete("/d2")),
     )
-    made = list(tasks_for(view(transform="identity"), side, Means(b"", {}, MB, 2)))
+    made = list(tasks_for(view(transform="identity"), side, VerifyInputs(b"", {}, MB, 2)))
     assert [[piece.path for piece in each.slices] for each in made] == [["/a"], ["/b", "/c"]]
     assert [[file.path for file in each.deletes] for each in made] == [["/d0", "/d2"], ["/d1"]]
     assert [[piece.deletes for piece in each.slices] for each in made] == [[(1, 0)], [(), (0,)]]
@@ -219,8 +226,10 @@ def test_each_task_is_sent_its_own_deletes_and_its_specs_columns() -> None:
     assert all(each.digest for each in made)
 
 
-REPLACED = Replaced(
-    "{}", Files((data("/in"),)), Files((data("/out"), data("/struck", deletes=(0,))), (delete("/d"),))
+REPLACED = ReplacedFiles(
+    "{}",
+    FilesWithDeletes((data("/in"),)),
+    FilesWithDeletes((data("/out"), data("/struck", deletes=(0,))), (delete("/d"),)),
 )
 
 
@@ -237,10 +246,10 @@ def test_outputs_that_carry_deletes_are_read_twice_for_a_stored_digest() -> None
 
 def test_what_tells_nothing_is_not_read() -> None:
     gone = replace(REPLACED, missing="its parent snapshot 1 has expired")
-    assert parts_to_read(gone, None, stored=False) == ({}, Trouble(False, "", gone.missing))
+    assert parts_to_read(gone, None, stored=False) == ({}, RewriteProblem(False, "", gone.missing))
     assert set(parts_to_read(gone, None, stored=True)[0]) == {UNTOUCHED, STRUCK, WHOLE}
     assert parts_to_read(REPLACED, "a variant column", stored=True)[0] == {}
-    odd = replace(REPLACED, added=Files((data("/out.orc", format="orc"),)))
+    odd = replace(REPLACED, added=FilesWithDeletes((data("/out.orc", format="orc"),)))
     parts, trouble = parts_to_read(odd, None, stored=True)
     assert parts == {}
     assert trouble is not None and trouble.path == "/out.orc"
@@ -249,34 +258,34 @@ def test_what_tells_nothing_is_not_read() -> None:
 @pytest.mark.parametrize(
     ("side", "told"),
     [
-        (Files((data("/a"), data("/b.avro", format="avro"))), "/b.avro: an avro file"),
-        (Files((data("/a", encrypted=True),)), "/a: the file is encrypted"),
-        (Files((data("hdfs://h/a"),)), "hdfs://h/a: files on hdfs"),
-        (Files((data("/a", deletes=(1,)),), (delete("/x"), delete("/y", encrypted=True))), "/y: the file is encrypted"),
+        (FilesWithDeletes((data("/a"), data("/b.avro", format="avro"))), "/b.avro: an avro file"),
+        (FilesWithDeletes((data("/a", encrypted=True),)), "/a: the file is encrypted"),
+        (FilesWithDeletes((data("hdfs://h/a"),)), "hdfs://h/a: files on hdfs"),
+        (FilesWithDeletes((data("/a", deletes=(1,)),), (delete("/x"), delete("/y", encrypted=True))), "/y: the file is encrypted"),
     ],
 )  # fmt: skip
-def test_what_the_kernel_cannot_read_is_known_beforehand(side: Files, told: str) -> None:
+def test_what_the_kernel_cannot_read_is_known_beforehand(side: FilesWithDeletes, told: str) -> None:
     assert told in str(unreadable(side))
 
 
 def test_a_delete_file_that_no_file_of_the_side_has_does_not_matter() -> None:
-    assert unreadable(Files((data("s3a://b/a"),), (delete("/x", encrypted=True),))) is None
+    assert unreadable(FilesWithDeletes((data("s3a://b/a"),), (delete("/x", encrypted=True),))) is None
 
 
 def test_a_part_with_trouble_has_no_total_but_keeps_its_odd_counts() -> None:
     odd = Miscounted("/a", 2, 1)
-    looked = gathered(
+    looked = added_up(
         [REMOVED, UNTOUCHED, STRUCK],
         [
-            (REMOVED, Seen(Digest(1, 1, 1), miscounted=(odd,))),
-            (REMOVED, Trouble(False, "/b", "no such file")),
-            (REMOVED, Seen(Digest(1, 1, 1))),
-            (UNTOUCHED, Seen(Digest(2, 2, 2), 3)),
-            (UNTOUCHED, Seen(Digest(2, 2, 2), 3)),
+            (REMOVED, FileContent(Digest(1, 1, 1), miscounted=(odd,))),
+            (REMOVED, RewriteProblem(False, "/b", "no such file")),
+            (REMOVED, FileContent(Digest(1, 1, 1))),
+            (UNTOUCHED, FileContent(Digest(2, 2, 2), 3)),
+            (UNTOUCHED, FileContent(Digest(2, 2, 2), 3)),
         ],
     )
     assert looked.total(REMOVED) is None
-    assert looked.total(UNTOUCHED, STRUCK) == Seen(Digest(4, 4, 4), 6)
+    assert looked.total(UNTOUCHED, STRUCK) == FileContent(Digest(4, 4, 4), 6)
     assert looked.total(UNTOUCHED, WHOLE) is None
     assert (str(looked.trouble), looked.miscounted) == ("/b: no such file", (odd,))
 
@@ -309,53 +318,55 @@ def test_only_rewrites_are_chosen_and_the_newest_are_listed() -> None:
         assert not re.search(r"\b2\b", caught.value.hint), "that one rewrote manifests only"
 
 
-# ------------------------------------------------------------ the verdict
+# ------------------------------------------------------------ the result
 
 ROWS, OTHERS = Digest(10, 1, 2), Digest(10, 1, 3)
-SEEN = Seen(ROWS)
-GONE = Trouble(False, "/a", "no such file")
+SEEN = FileContent(ROWS)
+GONE = RewriteProblem(False, "/a", "no such file")
 
 
 @pytest.mark.parametrize(
-    ("evidence", "verdict", "told"),
+    ("evidence", "result", "told"),
     [
-        (Evidence(SEEN, SEEN), Verdict.PROVEN, "are the rows of the files removed"),
-        (Evidence(SEEN, SEEN, ROWS, ROWS), Verdict.PROVEN, "and those whose digest the commit stored"),
-        (Evidence(SEEN, Seen(OTHERS)), Verdict.DIFFERS, "as many (10), but not the same"),
-        (Evidence(SEEN, Seen(Digest(9, 1, 2))), Verdict.DIFFERS, "10 removed, 9 added"),
-        (Evidence(SEEN, SEEN, OTHERS, ROWS), Verdict.DIFFERS, f"digest {OTHERS} instead of {ROWS}"),
-        (Evidence(Seen(OTHERS), SEEN, ROWS, ROWS), Verdict.DIFFERS, "still hold the rows whose digest"),
-        (Evidence(None, SEEN, trouble=GONE), Verdict.CANNOT_TELL, "/a: no such file"),
-        (Evidence(None, SEEN, ROWS, ROWS, GONE), Verdict.CANNOT_TELL, "still hold the rows whose digest"),
-        (Evidence(None, SEEN, OTHERS, ROWS, GONE), Verdict.DIFFERS, "do not hold the rows"),
-        (Evidence(SEEN, SEEN, miscounted=(Miscounted("/a", 3, 2),)), Verdict.DIFFERS, "/a has 2 rows, the table says 3"),
+        (VerifyEvidence(SEEN, SEEN), VerifyResult.PROVEN, "are the rows of the files removed"),
+        (VerifyEvidence(SEEN, SEEN, ROWS, ROWS), VerifyResult.PROVEN, "and those whose digest the commit stored"),
+        (VerifyEvidence(SEEN, FileContent(OTHERS)), VerifyResult.DIFFERS, "as many (10), but not the same"),
+        (VerifyEvidence(SEEN, FileContent(Digest(9, 1, 2))), VerifyResult.DIFFERS, "10 removed, 9 added"),
+        (VerifyEvidence(SEEN, SEEN, OTHERS, ROWS), VerifyResult.DIFFERS, f"digest {OTHERS} instead of {ROWS}"),
+        (VerifyEvidence(FileContent(OTHERS), SEEN, ROWS, ROWS), VerifyResult.DIFFERS, "still hold the rows whose digest"),
+        (VerifyEvidence(None, SEEN, trouble=GONE), VerifyResult.CANNOT_TELL, "/a: no such file"),
+        (VerifyEvidence(None, SEEN, ROWS, ROWS, GONE), VerifyResult.CANNOT_TELL, "still hold the rows whose digest"),
+        (VerifyEvidence(None, SEEN, OTHERS, ROWS, GONE), VerifyResult.DIFFERS, "do not hold the rows"),
+        (VerifyEvidence(SEEN, SEEN, miscounted=(Miscounted("/a", 3, 2),)), VerifyResult.DIFFERS, "/a has 2 rows, the table says 3"),
     ],
 )  # fmt: skip
-def test_the_verdict_follows_from_the_evidence(evidence: Evidence, verdict: Verdict, told: str) -> None:
+def test_the_result_follows_from_the_evidence(
+    evidence: VerifyEvidence, result: VerifyResult, told: str
+) -> None:
     state, reason, file = judge(evidence)
-    assert (state, told in reason) == (verdict, True), reason
-    assert file == ("/a" if evidence.miscounted or state is Verdict.CANNOT_TELL else "")
+    assert (state, told in reason) == (result, True), reason
+    assert file == ("/a" if evidence.miscounted or state is VerifyResult.CANNOT_TELL else "")
 
 
 digests = st.builds(Digest, st.integers(0, 2), st.integers(0, 2), st.integers(0, 1))
-sides = st.none() | st.builds(Seen, digests)
+sides = st.none() | st.builds(FileContent, digests)
 
 
 @given(sides, sides, st.none() | digests, st.none() | digests)
 def test_proven_needs_both_sides_and_nothing_that_differs(
-    removed: Seen | None, added: Seen | None, written: Digest | None, stored: Digest | None
+    removed: FileContent | None, added: FileContent | None, written: Digest | None, stored: Digest | None
 ) -> None:
     trouble = None if removed and added else GONE
-    state, _, _ = judge(Evidence(removed, added, written, stored, trouble))
+    state, _, _ = judge(VerifyEvidence(removed, added, written, stored, trouble))
     both = removed is not None and added is not None
     equal = both and removed.rows == added.rows  # type: ignore[union-attr]
     stale = stored is not None and written is not None and stored != written
-    assert (state is Verdict.PROVEN) == (equal and not stale)
-    assert (state is Verdict.DIFFERS) == ((both and not equal) or stale)
+    assert (state is VerifyResult.PROVEN) == (equal and not stale)
+    assert (state is VerifyResult.DIFFERS) == ((both and not equal) or stale)
 
 
 def test_exit_codes_are_documented_ones() -> None:
-    assert {each: each.exit_code for each in Verdict} == {"proven": 0, "differs": 1, "cannot-tell": 3}
+    assert {each: each.exit_code for each in VerifyResult} == {"proven": 0, "differs": 1, "cannot-tell": 3}
 
 
 @pytest.mark.parametrize("text", ["", "rows-v2:1:00", "rows-v1:x"])
@@ -367,15 +378,15 @@ def test_a_digest_of_another_kind_is_not_compared(text: str) -> None:
 # ------------------------------------------------------------ how it reads
 
 
-def verification(evidence: Evidence, **summary: str) -> Verification:
+def verification(evidence: VerifyEvidence, **summary: str) -> Verification:
     state, reason, file = judge(evidence)
     return Verification(
         TABLE,
         replace(snapshot(), summary=summary),
         state,
         reason,
-        Side.of(Files((data("/a"), data("/b"))), evidence.removed),
-        Side.of(Files((data("/c"),)), evidence.added),
+        RewriteSide.of(FilesWithDeletes((data("/a"), data("/b"))), evidence.removed),
+        RewriteSide.of(FilesWithDeletes((data("/c"),)), evidence.added),
         file,
         None if evidence.stored is None else str(evidence.stored),
         evidence.stored_agrees,
@@ -391,7 +402,11 @@ def shown(report: VerifyReport) -> str:
 
 def test_a_proven_one_on_the_screen() -> None:
     out = shown(
-        VerifyReport(verification(Evidence(Seen(ROWS, 4), SEEN, ROWS, ROWS), **{"writer.id": "lakewarden"}))
+        VerifyReport(
+            verification(
+                VerifyEvidence(FileContent(ROWS, 4), SEEN, ROWS, ROWS), **{"writer.id": "lakewarden"}
+            )
+        )
     )
     for words in (
         "verify  lake.db.events  proven",
@@ -407,10 +422,10 @@ def test_a_proven_one_on_the_screen() -> None:
 
 
 def test_others_on_the_screen_say_what_to_do() -> None:
-    out = shown(VerifyReport(verification(Evidence(SEEN, Seen(OTHERS)))))
+    out = shown(VerifyReport(verification(VerifyEvidence(SEEN, FileContent(OTHERS)))))
     assert "differs" in out and f"{ROWS} removed, {OTHERS} added; the commit stored none" in out
     assert "stop expiry" in out
-    out = shown(VerifyReport(verification(Evidence(trouble=GONE), **{"lineage.proof": "pages"})))
+    out = shown(VerifyReport(verification(VerifyEvidence(trouble=GONE), **{"lineage.proof": "pages"})))
     assert (
         "cannot-tell" in out
         and "not read" in out
@@ -429,5 +444,5 @@ def fields(value: Any) -> set[str]:
 
 def test_every_field_of_its_document_is_in_the_contract() -> None:
     told = set(re.findall(r"`([a-z_]+)`", (DOCS / "json.md").read_text("utf-8")))
-    document = VerifyReport(verification(Evidence(SEEN, SEEN, ROWS, ROWS))).to_dict()
+    document = VerifyReport(verification(VerifyEvidence(SEEN, SEEN, ROWS, ROWS))).to_dict()
     assert fields(document) <= told, fields(document) - told

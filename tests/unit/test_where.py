@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from lakewarden.errors import UsageError
-from lakewarden.jobs.cold.locate import Asked, where
+from lakewarden.jobs.cold.locate import SnapshotQuestion, where
 from lakewarden.model.table import Ref, Snapshot
 from lakewarden.model.table_name import TableRef
 from tests.support.tables import NOW, view
@@ -41,24 +41,24 @@ def at(days: float) -> datetime:
 @pytest.mark.parametrize(
     ("asked", "tier", "id_"),
     [
-        (Asked(snapshot_id=40), "live", 40),
-        (Asked(snapshot_id=20), "cold", 20),
-        (Asked(snapshot_id=15), "gone", 15),
-        (Asked(snapshot_id=99), "gone", None),
-        (Asked(as_of=at(35)), "live", 30),
-        (Asked(as_of=at(39)), "live", 30),
-        (Asked(as_of=at(50)), "live", 40),
-        (Asked(as_of=at(25)), "cold", 20),
-        (Asked(as_of=at(17)), "gone", 15),
-        (Asked(as_of=at(12)), "cold", 10),
-        (Asked(as_of=at(5)), "gone", None),
-        (Asked(tag="now"), "live", 40),
-        (Asked(tag="old"), "cold", 10),
-        (Asked(tag="other"), "gone", None),
+        (SnapshotQuestion(snapshot_id=40), "live", 40),
+        (SnapshotQuestion(snapshot_id=20), "cold", 20),
+        (SnapshotQuestion(snapshot_id=15), "gone", 15),
+        (SnapshotQuestion(snapshot_id=99), "gone", None),
+        (SnapshotQuestion(as_of=at(35)), "live", 30),
+        (SnapshotQuestion(as_of=at(39)), "live", 30),
+        (SnapshotQuestion(as_of=at(50)), "live", 40),
+        (SnapshotQuestion(as_of=at(25)), "cold", 20),
+        (SnapshotQuestion(as_of=at(17)), "gone", 15),
+        (SnapshotQuestion(as_of=at(12)), "cold", 10),
+        (SnapshotQuestion(as_of=at(5)), "gone", None),
+        (SnapshotQuestion(tag="now"), "live", 40),
+        (SnapshotQuestion(tag="old"), "cold", 10),
+        (SnapshotQuestion(tag="other"), "gone", None),
     ],
     ids=str,
 )
-def test_who_has_it(asked: Asked, tier: str, id_: int | None) -> None:
+def test_who_has_it(asked: SnapshotQuestion, tier: str, id_: int | None) -> None:
     found = where(asked, LIVE, TIER, EXPIRED)
     assert (found.tier, found.snapshot_id) == (tier, id_)
     assert found.table == {"live": LIVE.ref, "cold": COLD, "gone": None}[tier]
@@ -68,7 +68,7 @@ def test_who_has_it(asked: Asked, tier: str, id_: int | None) -> None:
 
 def test_without_a_colder_tier() -> None:
     assert (
-        where(Asked(snapshot_id=20), LIVE, None, EXPIRED).reason
+        where(SnapshotQuestion(snapshot_id=20), LIVE, None, EXPIRED).reason
         == "snapshot 20 expired, and was not handed off"
     )
 
@@ -76,17 +76,17 @@ def test_without_a_colder_tier() -> None:
 def test_one_way_to_say_it() -> None:
     for wrong in ({}, {"snapshot_id": 1, "tag": "x"}):
         with pytest.raises(UsageError, match="exactly one of"):
-            Asked(**wrong)
+            SnapshotQuestion(**wrong)
 
 
 def test_a_parent_that_nobody_knows() -> None:
     """Another tool expired 15 and 20, and nobody wrote them down: 10 may have been the current one, or not any more."""
     cold = replace(TIER, snapshots=(snapshot(10),))
     for days in (12, 25):
-        found = where(Asked(as_of=at(days)), LIVE, cold)
+        found = where(SnapshotQuestion(as_of=at(days)), LIVE, cold)
         assert (found.tier, found.query) == ("gone", "")
         assert "snapshots between 10 and 30 expired without a record" in found.reason
-    assert where(Asked(as_of=at(35)), LIVE, cold).snapshot_id == 30
+    assert where(SnapshotQuestion(as_of=at(35)), LIVE, cold).snapshot_id == 30
 
 
 def numbered(id_: int, parent: int | None = None) -> Snapshot:
@@ -110,16 +110,16 @@ OF_IT = replace(IN_ORDER, ref=COLD, snapshots=(numbered(30), numbered(37), numbe
 @pytest.mark.parametrize(
     ("asked", "tier", "id_", "version"),
     [
-        (Asked(as_of=at(38.5)), "cold", 38, "38"),
-        (Asked(as_of=at(39)), "live", 39, "39"),
-        (Asked(as_of=at(33)), "gone", None, ""),
-        (Asked(tag="both"), "cold", 38, "38"),
-        (Asked(tag="alone"), "live", 5, "'alone'"),
+        (SnapshotQuestion(as_of=at(38.5)), "cold", 38, "38"),
+        (SnapshotQuestion(as_of=at(39)), "live", 39, "39"),
+        (SnapshotQuestion(as_of=at(33)), "gone", None, ""),
+        (SnapshotQuestion(tag="both"), "cold", 38, "38"),
+        (SnapshotQuestion(tag="alone"), "live", 5, "'alone'"),
     ],
     ids=str,
 )
 def test_where_snapshots_are_numbered_in_order(
-    asked: Asked, tier: str, id_: int | None, version: str
+    asked: SnapshotQuestion, tier: str, id_: int | None, version: str
 ) -> None:
     found = where(asked, IN_ORDER, OF_IT)
     assert (found.tier, found.snapshot_id) == (tier, id_)

@@ -21,7 +21,7 @@ from lakewarden.formatting import (
     size,
     some,
 )
-from lakewarden.policy.values import Kind, read
+from lakewarden.policy.values import ValueType, read
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 
@@ -55,7 +55,7 @@ def test_size_never_has_more_than_three_digits(count: int) -> None:
 
 @given(st.integers(1, 2**62))
 def test_an_exact_size_is_read_back_as_the_same_number(count: int) -> None:
-    assert read(Kind.BYTES, exact_size(count)) == count
+    assert read(ValueType.BYTES, exact_size(count)) == count
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_an_exact_size_is_read_back_as_the_same_number(count: int) -> None:
 )
 def test_exact_hours_are_read_back(hours: float, shown: str) -> None:
     assert exact_hours(hours) == shown
-    assert read(Kind.HOURS, shown) == hours
+    assert read(ValueType.HOURS, shown) == hours
 
 
 @pytest.mark.parametrize(

@@ -28,15 +28,23 @@ from lakewarden.state.database import State
 from lakewarden.state.fleet import BY_WORKER
 from lakewarden.state.leases import Leases
 from lakewarden.state.requests import RequestState
-from lakewarden.state.schedule import PASS, SEEN, Standing, Standings, Suspension
+from lakewarden.state.schedule import PASS, SEEN, Suspension, TableSchedule, TableSchedules
 from lakewarden.worker import passes as pass_
 from lakewarden.worker.daemon import Worker
-from lakewarden.worker.passes import Ended, Turn
-from lakewarden.worker.periodic import Chore, Chores
-from lakewarden.worker.schedule import Book, Charge, Due, Rules, Waiting, Why, decide
-from lakewarden.worker.spark_probe import Pulse
+from lakewarden.worker.passes import Pass, PassResult
+from lakewarden.worker.periodic import PeriodicTask, PeriodicTasks
+from lakewarden.worker.schedule import (
+    DueTable,
+    ScheduleRules,
+    ScheduleSnapshot,
+    TrackedTable,
+    WaitingTable,
+    WaitReason,
+    decide,
+)
+from lakewarden.worker.spark_probe import SparkProbe
 from lakewarden.worker.spark_session import Session
-from lakewarden.worker.tables import LEFT_OPEN, NOT_KEPT, RUNNING, Roster
+from lakewarden.worker.tables import LEFT_OPEN, NOT_KEPT, RUNNING, Tables
 from tests.support.ports import answers, free_port, wait_until
 from tests.support.workers import QUICK, running, slot, working
 
@@ -66,17 +74,17 @@ def lw(tmp_path: Path) -> Iterator[Lakewarden]:
         yield made
 
 
-def outcome(turn: Turn, state: RunState, reason: str = "", trouble: Exception | None = None) -> Ended:
+def outcome(turn: Pass, state: RunState, reason: str = "", trouble: Exception | None = None) -> PassResult:
     now = clock.now()
     run = Run("", turn.table, Job.COMPACT, state, reason, now, now, Owner("h", 1, 1.0), Trigger())
-    return Ended(turn, now, now, () if trouble else (JobEnded(Job.COMPACT, now, run),), trouble)
+    return PassResult(turn, now, now, () if trouble else (JobEnded(Job.COMPACT, now, run),), trouble)
 
 
 def test_a_request_that_a_short_outage_left_is_done_by_the_same_leader(lw: Lakewarden) -> None:
     """The lease outlived the outage: no other leader comes to take the request over."""
-    done: list[Turn] = []
+    done: list[Pass] = []
 
-    def do(_: Any, turn: Turn, *rest: Any, **named: Any) -> Ended:
+    def do(_: Any, turn: Pass, *rest: Any, **named: Any) -> PassResult:
         done.append(turn)
         return outcome(turn, RunState.DONE, trouble=AWAY if len(done) == 1 else None)
 
@@ -97,13 +105,13 @@ def test_requests_without_end_leave_a_place_to_who_is_due(lw: Lakewarden, places
     )
     pipelines, turns = ("lake.db.a", "lake.db.b"), list[str]()
 
-    def do(_: Any, turn: Turn, *rest: Any, **named: Any) -> Ended:
+    def do(_: Any, turn: Pass, *rest: Any, **named: Any) -> PassResult:
         turns.append(turn.table)
         if turn.request is not None:
             lw.schedule.request(turn.table, Trigger("manual", "ana"))
         return outcome(turn, RunState.DONE)
 
-    Standings(lw.state).put(Standing(NAME, SEEN, clock.now() - timedelta(days=2)))
+    TableSchedules(lw.state).put(TableSchedule(NAME, SEEN, clock.now() - timedelta(days=2)))
     for each in pipelines:
         lw.schedule.request(each, Trigger("manual", "ana"))
     with patch.object(pass_, "do", do), working(lw):
@@ -113,16 +121,18 @@ def test_requests_without_end_leave_a_place_to_who_is_due(lw: Lakewarden, places
 
 def test_requests_have_all_places_where_nobody_else_is_due(lw: Lakewarden) -> None:
     """A table that is due and was asked for comes by its request, and is not done twice."""
-    both, turns = threading.Barrier(2), list[Turn]()
+    both, turns = threading.Barrier(2), list[Pass]()
 
-    def do(_: Any, turn: Turn, *rest: Any, **named: Any) -> Ended:
+    def do(_: Any, turn: Pass, *rest: Any, **named: Any) -> PassResult:
         turns.append(turn)
         if turn.request is not None:  # both at once, or the second never comes
             both.wait(30)
         return outcome(turn, RunState.DONE)
 
     tables = (NAME, "lake.db.a")
-    Standings(lw.state).put_all([Standing(each, SEEN, clock.now() - timedelta(days=2)) for each in tables])
+    TableSchedules(lw.state).put_all(
+        [TableSchedule(each, SEEN, clock.now() - timedelta(days=2)) for each in tables]
+    )
     asked = [lw.schedule.request(each, Trigger("manual", "ana")) for each in tables]
     with patch.object(pass_, "do", do), working(lw):
         wait_until(lambda: all(lw.schedule.request_by_id(each.id).ended for each in asked), "they end", 30)
@@ -135,7 +145,7 @@ def test_a_look_that_fails_is_told_once_and_the_next_one_goes_on(
 ) -> None:
     looks: list[int] = []
 
-    def chores(self: Chores, over: Any) -> None:
+    def chores(self: PeriodicTasks, over: Any) -> None:
         looks.append(1)
         if len(looks) <= 2:
             raise KeyError("nobody thought of it")
@@ -144,7 +154,7 @@ def test_a_look_that_fails_is_told_once_and_the_next_one_goes_on(
     with (
         caplog.at_level("INFO", "lakewarden.worker"),
         patch.object(pass_, "do", lambda _, turn, *rest, **named: outcome(turn, RunState.DONE)),
-        patch.object(Chores, "do", chores),
+        patch.object(PeriodicTasks, "do", chores),
         working(lw),
     ):
         wait_until(lambda: lw.schedule.request_by_id(asked.id).ended, "the request ends", 30)
@@ -153,15 +163,15 @@ def test_a_look_that_fails_is_told_once_and_the_next_one_goes_on(
 
 
 def test_a_table_backs_off_even_if_what_came_of_its_turn_cannot_be_written_down(lw: Lakewarden) -> None:
-    Standings(lw.state).put(Standing(NAME, SEEN, clock.now()))
-    real, turns = Roster.change, list[Turn]()
+    TableSchedules(lw.state).put(TableSchedule(NAME, SEEN, clock.now()))
+    real, turns = Tables.change, list[Pass]()
 
-    def change(self: Roster, table: str, into: Any, lease_term: int | None) -> Any:
+    def change(self: Tables, table: str, into: Any, lease_term: int | None) -> Any:
         if any("\0" in each.reason for each in into(self.of(table))):
             raise ValueError("a text cannot have a NUL")
         return real(self, table, into, lease_term)
 
-    def do(_: Any, turn: Turn, *rest: Any, **named: Any) -> Ended:
+    def do(_: Any, turn: Pass, *rest: Any, **named: Any) -> PassResult:
         turns.append(turn)
         return outcome(turn, RunState.FAILED, reason="odd \0 odd")
 
@@ -169,7 +179,7 @@ def test_a_table_backs_off_even_if_what_came_of_its_turn_cannot_be_written_down(
         found = slot(lw, NAME)
         return found is not None and found.state != RUNNING
 
-    with patch.object(Roster, "change", change), patch.object(pass_, "do", do), working(lw):
+    with patch.object(Tables, "change", change), patch.object(pass_, "do", do), working(lw):
         wait_until(ended, "the turn is written down", 30)
     found = slot(lw, NAME, PASS)
     assert found is not None and found.failures >= 1 and found.retry_at is not None
@@ -177,8 +187,8 @@ def test_a_table_backs_off_even_if_what_came_of_its_turn_cannot_be_written_down(
 
 
 def test_an_operators_suspension_stays_as_it_was_said(lw: Lakewarden) -> None:
-    Standings(lw.state).put(Standing(NAME, PASS, clock.now(), clock.now(), "failed", failures=5))
-    Standings(lw.state).suspend(Suspension(NAME, clock.now(), "backfill until Friday", "ana"))
+    TableSchedules(lw.state).put(TableSchedule(NAME, PASS, clock.now(), clock.now(), "failed", failures=5))
+    TableSchedules(lw.state).suspend(Suspension(NAME, clock.now(), "backfill until Friday", "ana"))
     asked = lw.schedule.request(NAME, Trigger("manual", "ana"))
     with (
         patch.object(pass_, "do", lambda _, turn, *rest, **named: outcome(turn, RunState.FAILED)),
@@ -190,10 +200,10 @@ def test_an_operators_suspension_stays_as_it_was_said(lw: Lakewarden) -> None:
 
 def test_a_table_resumed_in_the_middle_of_its_turn_has_no_failures_but_that_one(lw: Lakewarden) -> None:
     now = clock.now()
-    before = Standing(NAME, PASS, now, now, "failed", "why", 5, now)
-    Standings(lw.state).put_all([Standing(NAME, SEEN, now), before])
+    before = TableSchedule(NAME, PASS, now, now, "failed", "why", 5, now)
+    TableSchedules(lw.state).put_all([TableSchedule(NAME, SEEN, now), before])
 
-    def do(_: Any, turn: Turn, *rest: Any, **named: Any) -> Ended:
+    def do(_: Any, turn: Pass, *rest: Any, **named: Any) -> PassResult:
         lw.schedule.resume(NAME)
         return outcome(turn, RunState.FAILED)
 
@@ -207,9 +217,9 @@ def test_a_table_resumed_in_the_middle_of_its_turn_has_no_failures_but_that_one(
 def test_a_table_resumed_between_two_looks_begins_its_turn_without_failures(lw: Lakewarden) -> None:
     """The leader's book still had them: it looks every few seconds at what others changed."""
     now, seen = clock.now(), list[int]()
-    Standings(lw.state).put(Standing(NAME, PASS, now, now, "failed", failures=5))
+    TableSchedules(lw.state).put(TableSchedule(NAME, PASS, now, now, "failed", failures=5))
 
-    def do(_: Any, turn: Turn, *rest: Any, **named: Any) -> Ended:
+    def do(_: Any, turn: Pass, *rest: Any, **named: Any) -> PassResult:
         found = slot(lw, NAME)
         seen.append(-1 if found is None else found.failures)
         return outcome(turn, RunState.DONE)
@@ -223,10 +233,10 @@ def test_a_table_resumed_between_two_looks_begins_its_turn_without_failures(lw: 
 
 
 def test_a_failure_is_counted_once_though_its_suspension_had_to_wait(lw: Lakewarden) -> None:
-    now, real, tries = clock.now(), Standings.suspend, list[Suspension]()
-    Standings(lw.state).put(Standing(NAME, PASS, now, now, "failed", failures=1))
+    now, real, tries = clock.now(), TableSchedules.suspend, list[Suspension]()
+    TableSchedules(lw.state).put(TableSchedule(NAME, PASS, now, now, "failed", failures=1))
 
-    def suspend(self: Standings, suspension: Suspension) -> None:
+    def suspend(self: TableSchedules, suspension: Suspension) -> None:
         tries.append(suspension)
         if len(tries) <= 2:
             raise AWAY
@@ -235,7 +245,7 @@ def test_a_failure_is_counted_once_though_its_suspension_had_to_wait(lw: Lakewar
     asked = lw.schedule.request(NAME, Trigger("manual", "ana"))
     with (
         patch.object(pass_, "do", lambda _, turn, *rest, **named: outcome(turn, RunState.FAILED)),
-        patch.object(Standings, "suspend", suspend),
+        patch.object(TableSchedules, "suspend", suspend),
         working(lw),
     ):
         wait_until(lambda: lw.schedule.request_by_id(asked.id).ended, "the request ends", 30)
@@ -261,7 +271,7 @@ def test_a_turn_that_ended_while_the_database_was_away_is_no_failure_of_its_tabl
         with real(self):
             yield
 
-    def do(_: Any, turn: Turn, api_term: int, stop: Any, **named: Any) -> Ended:
+    def do(_: Any, turn: Pass, api_term: int, stop: Any, **named: Any) -> PassResult:
         if begun.is_set():
             found = slot(lw, NAME)
             failures.append(-1 if found is None else found.failures)
@@ -271,7 +281,7 @@ def test_a_turn_that_ended_while_the_database_was_away_is_no_failure_of_its_tabl
         wait_until(lambda: stop.asked, "it is told to stop", 30)
         return replace(outcome(turn, RunState.FAILED, trouble=AWAY), stopped=True)
 
-    Standings(lw.state).put(Standing(NAME, SEEN, clock.now() - timedelta(days=1)))
+    TableSchedules(lw.state).put(TableSchedule(NAME, SEEN, clock.now() - timedelta(days=1)))
     with (
         caplog.at_level("INFO", "lakewarden.worker"),
         patch.object(pass_, "do", do),
@@ -293,11 +303,11 @@ def lives(lw: Lakewarden, *deadly: str) -> list[str]:
     """
     begun, real = list[str](), Worker._keep
 
-    def do(_: Any, turn: Turn, *rest: Any, **named: Any) -> Ended:
+    def do(_: Any, turn: Pass, *rest: Any, **named: Any) -> PassResult:
         begun.append(turn.table)
         return outcome(turn, RunState.DONE)
 
-    def keep(self: Worker, lead: Any, ended: Ended, term: int) -> bool:
+    def keep(self: Worker, lead: Any, ended: PassResult, term: int) -> bool:
         return ended.turn.table in deadly or real(self, lead, ended, term)
 
     def pause(self: Worker, seconds: float) -> None:
@@ -315,7 +325,7 @@ def lives(lw: Lakewarden, *deadly: str) -> list[str]:
 
 
 def wait_is_over(lw: Lakewarden, table: str) -> None:
-    Standings(lw.state).change(table, lambda last: [replace(last, retry_at=clock.now())] if last else [])
+    TableSchedules(lw.state).change(table, lambda last: [replace(last, retry_at=clock.now())] if last else [])
 
 
 def crash_safe(lw: Lakewarden, max_failures: int) -> None:
@@ -331,7 +341,7 @@ def test_a_request_whose_pass_kills_the_worker_backs_off_and_ends_as_failed(lw: 
     asked = lw.schedule.request(NAME, Trigger("manual", "ana"))
     assert lives(lw, NAME) == [NAME]
     assert lives(lw, NAME) == [NAME], "the first time it may have been chance"
-    Standings(lw.state).put(Standing("lake.db.other", SEEN, clock.now() - timedelta(days=2)))
+    TableSchedules(lw.state).put(TableSchedule("lake.db.other", SEEN, clock.now() - timedelta(days=2)))
     assert lives(lw, NAME) == ["lake.db.other"], "it leaves the others their turns"
     assert NAME not in lives(lw, NAME), "for as long as the table backs off, whoever leads"
     assert lw.schedule.request_by_id(asked.id).state is RequestState.CLAIMED
@@ -358,7 +368,7 @@ def test_a_table_that_kills_the_worker_again_and_again_is_suspended(
     lw: Lakewarden, caplog: pytest.LogCaptureFixture
 ) -> None:
     crash_safe(lw, max_failures=2)
-    Standings(lw.state).put(Standing(NAME, SEEN, clock.now() - timedelta(days=2)))
+    TableSchedules(lw.state).put(TableSchedule(NAME, SEEN, clock.now() - timedelta(days=2)))
     assert lives(lw, NAME) == [NAME] and not lw.schedule.suspended()
     assert lives(lw, NAME) == [NAME] and not lw.schedule.suspended()
     with caplog.at_level("INFO", "lakewarden.worker"):
@@ -374,8 +384,8 @@ def test_a_table_that_kills_the_worker_again_and_again_is_suspended(
 def test_a_worker_that_died_before_it_could_suspend_left_that_to_the_next(lw: Lakewarden) -> None:
     crash_safe(lw, max_failures=2)
     now = clock.now()
-    left = Standing(NAME, PASS, now, now, "failed", LEFT_OPEN, 2, now, left_open=2)
-    Standings(lw.state).put_all([Standing(NAME, SEEN, now - timedelta(days=2)), left])
+    left = TableSchedule(NAME, PASS, now, now, "failed", LEFT_OPEN, 2, now, left_open=2)
+    TableSchedules(lw.state).put_all([TableSchedule(NAME, SEEN, now - timedelta(days=2)), left])
     assert lives(lw, NAME) == [] and NAME in lw.schedule.suspended()
 
 
@@ -387,8 +397,8 @@ def test_a_worker_that_is_gone_once_after_a_night_without_the_catalog_suspends_n
     now = clock.now()
     asked = lw.schedule.request(NAME, Trigger("manual", "ana"))
     assert lives(lw, NAME) == [NAME]
-    Standings(lw.state).change(NAME, lambda last: [replace(last, failures=12)] if last else [])
-    Standings(lw.state).put(Standing(NAME, SEEN, now - timedelta(days=2)))
+    TableSchedules(lw.state).change(NAME, lambda last: [replace(last, failures=12)] if last else [])
+    TableSchedules(lw.state).put(TableSchedule(NAME, SEEN, now - timedelta(days=2)))
     assert lives(lw) == [NAME], "the first time it may have been chance"
     assert not lw.schedule.suspended() and lw.schedule.request_by_id(asked.id).state is RequestState.DONE
     found = slot(lw, NAME)
@@ -402,7 +412,7 @@ def test_who_has_a_turn_beside_a_table_that_kills_the_worker_is_not_blamed_for_i
     crash_safe(lw, max_failures=4)
     other, now = "lake.db.other", clock.now()
     since = now - timedelta(days=2)
-    Standings(lw.state).put_all([Standing(NAME, SEEN, since), Standing(other, SEEN, since)])
+    TableSchedules(lw.state).put_all([TableSchedule(NAME, SEEN, since), TableSchedule(other, SEEN, since)])
     assert sorted(lives(lw, NAME, other)) == sorted(lives(lw, NAME, other)) == [NAME, other]
     lives(lw)  # both were found in the middle twice
     seen = list[tuple[str, ...]]()
@@ -418,14 +428,14 @@ def test_who_has_a_turn_beside_a_table_that_kills_the_worker_is_not_blamed_for_i
 
 def turned(
     lw: Lakewarden,
-    turn: Turn,
+    turn: Pass,
     began: datetime,
     long: Job,
     cold: str | None = None,
     *,
     staged: bool = False,
     state: RunState = RunState.DONE,
-) -> tuple[Ended, list[str]]:
+) -> tuple[PassResult, list[str]]:
     """What came of a turn that began then, and what it ran: every job ends so, and the long one takes three hours."""
     at, ran = [began], list[str]()
 
@@ -452,26 +462,30 @@ def test_a_window_that_begins_in_the_middle_of_a_turn_keeps_the_rest_of_it_out(
     lw.config = lw.config.model_copy(update={"budgets": BudgetsConfig(pause_expiry=("Mon-Fri 09:00-17:00",))})
     jobs = (Job.COMPACT, Job.REWRITE_MANIFESTS, Job.EXPIRE, Job.PURGE)
     began = datetime(2026, 3, 3, 8, 59, tzinfo=UTC)  # a Tuesday
-    ended, ran = turned(lw, Turn(NAME, jobs), began, Job.COMPACT, staged=staged)
+    ended, ran = turned(lw, Pass(NAME, jobs), began, Job.COMPACT, staged=staged)
     assert ran == [f"compact {NAME}", f"rewrite-manifests {NAME}"]
     assert not ended.failed and ended.state is RunState.DONE
     assert "expire: paused Mon–Fri 09:00–17:00 UTC ([budgets] pause_expiry); purge: paused" in ended.reason
     slots = {each.slot: each for each in pass_.standings(ended, None, lw.config.worker)}
-    book, charge = Book({NAME: slots}), Charge(NAME, began - timedelta(days=1), jobs)
-    rules = Rules(ScheduleConfig(interval_seconds=24 * 3600), budgets=lw.config.budgets)
-    waits = decide([charge], book, rules, ended.at).of(NAME)
-    assert isinstance(waits, Waiting) and waits.why is Why.WINDOW and waits.jobs == (Job.EXPIRE, Job.PURGE)
+    book, tracked = ScheduleSnapshot({NAME: slots}), TrackedTable(NAME, began - timedelta(days=1), jobs)
+    rules = ScheduleRules(ScheduleConfig(interval_seconds=24 * 3600), budgets=lw.config.budgets)
+    waits = decide([tracked], book, rules, ended.at).of(NAME)
+    assert (
+        isinstance(waits, WaitingTable)
+        and waits.why is WaitReason.WINDOW
+        and waits.jobs == (Job.EXPIRE, Job.PURGE)
+    )
     assert waits.next_at == began.replace(hour=17, minute=0)
-    due = decide([charge], book, rules, waits.next_at).of(NAME)
-    assert isinstance(due, Due) and due.jobs == (Job.EXPIRE, Job.PURGE)
+    due = decide([tracked], book, rules, waits.next_at).of(NAME)
+    assert isinstance(due, DueTable) and due.jobs == (Job.EXPIRE, Job.PURGE)
 
 
 def test_a_window_that_begins_during_a_purge_keeps_that_of_the_cold_table_out(lw: Lakewarden) -> None:
     lw.config = lw.config.model_copy(update={"budgets": BudgetsConfig(pause_expiry=("09:00-17:00",))})
     began = datetime(2026, 3, 3, 8, 59, tzinfo=UTC)
-    ended, ran = turned(lw, Turn(NAME, (Job.PURGE,)), began, Job.PURGE, "lake.db.cold")
+    ended, ran = turned(lw, Pass(NAME, (Job.PURGE,)), began, Job.PURGE, "lake.db.cold")
     assert ran == [f"purge {NAME}"]
-    before = Standing(NAME, PASS, began, began, "failed", "purge: no", 9)
+    before = TableSchedule(NAME, PASS, began, began, "failed", "purge: no", 9)
     slots = {each.slot: each for each in pass_.standings(ended, before, lw.config.worker)}
     assert (slots["purge"].state, slots["purge"].retry_at) == ("skipped", ended.at)
     assert slots[PASS].failures == 9, "what was not begun has not done better than before"
@@ -483,7 +497,7 @@ def test_a_compaction_that_a_window_cut_short_is_owed(lw: Lakewarden, state: Run
     lw.config = lw.config.model_copy(update={"budgets": BudgetsConfig(pause_compaction=("09:00-17:00",))})
     began = datetime(2026, 3, 3, 8, 59, tzinfo=UTC)
     for hour, owed in ((8, True), (5, False)):
-        ended, _ = turned(lw, Turn(NAME, (Job.COMPACT,)), began.replace(hour=hour), Job.COMPACT, state=state)
+        ended, _ = turned(lw, Pass(NAME, (Job.COMPACT,)), began.replace(hour=hour), Job.COMPACT, state=state)
         slots = {each.slot: each for each in pass_.standings(ended, None, lw.config.worker)}
         assert slots["compact"].retry_at == (ended.at if owed else None)
 
@@ -497,12 +511,12 @@ def test_a_window_that_begins_in_the_middle_keeps_compaction_owed_and_nothing_ou
     )
     began = datetime(2026, 3, 3, 8, 59, tzinfo=UTC)
     jobs = (Job.EXPIRE_PARTITIONS, Job.COMPACT, Job.REWRITE_MANIFESTS, Job.EXPIRE, Job.PURGE)
-    ended, ran = turned(lw, Turn(NAME, jobs), began, Job.EXPIRE_PARTITIONS)
+    ended, ran = turned(lw, Pass(NAME, jobs), began, Job.EXPIRE_PARTITIONS)
     assert ran == [f"expire-partitions {NAME}", f"rewrite-manifests {NAME}"]
     slots = {each.slot: each for each in pass_.standings(ended, None, lw.config.worker)}
     assert slots["compact"].retry_at == ended.at and "pause_compaction" in slots["compact"].reason
     asked = lw.schedule.request(NAME, Trigger("manual", "ana"))
-    _, ran = turned(lw, Turn(NAME, jobs, request=asked), began, Job.EXPIRE_PARTITIONS, "lake.db.cold")
+    _, ran = turned(lw, Pass(NAME, jobs, request=asked), began, Job.EXPIRE_PARTITIONS, "lake.db.cold")
     assert ran == [*(f"{job} {NAME}" for job in jobs), "purge lake.db.cold"]
 
 
@@ -614,7 +628,7 @@ def test_a_chore_hears_that_the_worker_leaves_and_is_waited_for(lw: Lakewarden) 
     with (
         patch.object(Connections, "has_lake", True),
         patch.object(Connections, "lake_lives", True),
-        working(lw, chores=[Chore("health", 3600.0, look)]) as worker,
+        working(lw, chores=[PeriodicTask("health", 3600.0, look)]) as worker,
     ):
         assert begun.wait(30) and worker.busy() and not heard.is_set()
     assert heard.is_set() and not worker.busy()
@@ -754,8 +768,8 @@ def test_a_spark_that_somebody_starts_is_not_ended_for_one_that_died(tmp_path: P
 
 def test_a_name_that_was_only_asked_for_is_not_known_unless_it_is_suspended(lw: Lakewarden) -> None:
     """A pass that failed on a mistyped name would let the next who mistypes it suspend nothing, and not hear of it."""
-    book, now = Standings(lw.state), clock.now()
-    book.put(Standing("lake.db.evnets", PASS, now, now, "failed", "no such table", 1))
+    book, now = TableSchedules(lw.state), clock.now()
+    book.put(TableSchedule("lake.db.evnets", PASS, now, now, "failed", "no such table", 1))
     with pytest.raises(NoSuchTable):
         lw.schedule.suspend("lake.db.evnets", "backfill", "ana")
     assert not lw.schedule.resume("lake.db.evnets") and [
@@ -763,7 +777,7 @@ def test_a_name_that_was_only_asked_for_is_not_known_unless_it_is_suspended(lw: 
     ] == [0]
     book.suspend(Suspension("lake.db.orders", now, "it failed ten times in a row", "worker"))
     assert lw.schedule.resume("lake.db.orders") and not lw.names.knows("lake.db.orders")
-    book.put(Standing(NAME, SEEN, now))
+    book.put(TableSchedule(NAME, SEEN, now))
     assert lw.names.knows(NAME)
 
 
@@ -794,7 +808,7 @@ def test_a_question_that_fails_is_answered_and_the_next_is_asked() -> None:
             raise ConnectionRefusedError("no JVM answers")
         return answers.pop()
 
-    pulse = Pulse(ask)
+    pulse = SparkProbe(ask)
     assert [pulse.beats() for _ in range(4)] == [False, True, False, False]
     pulse.end()
 
@@ -823,7 +837,7 @@ def test_sessions_that_died_leave_no_thread_behind(tmp_path: Path) -> None:
 def test_a_turn_that_lasts_too_long_is_told_once(lw: Lakewarden, caplog: pytest.LogCaptureFixture) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
-    def do(_: Any, turn: Turn, *rest: Any, **named: Any) -> Ended:
+    def do(_: Any, turn: Pass, *rest: Any, **named: Any) -> PassResult:
         begun.set()
         assert go_on.wait(60)
         return outcome(turn, RunState.DONE)

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lakewarden.health.warnings import Kind
+from lakewarden.health.warnings import WarningKind
 
 RUNBOOK = "docs/runbook.md"
 _TABLE = "TABLE"
@@ -24,29 +24,35 @@ class Advice:
 
 
 ADVICE: Mapping[str, Advice] = {
-    Kind.DELETE_DEBT: Advice("the next pass applies them; at once", "lakewarden run compact-deletes TABLE"),
-    Kind.MANIFEST_SPRAWL: Advice(
+    WarningKind.DELETE_DEBT: Advice(
+        "the next pass applies them; at once", "lakewarden run compact-deletes TABLE"
+    ),
+    WarningKind.MANIFEST_SPRAWL: Advice(
         "the next pass folds them; at once", "lakewarden run rewrite-manifests TABLE"
     ),
-    Kind.SMALL_FILES: Advice("the next pass packs them; at once", "lakewarden run compact TABLE"),
-    Kind.EXPIRY_LAGS: Advice("see whether expiry is off, paused or refused", "lakewarden plan expire TABLE"),
-    Kind.TRASHED_BACKLOG: Advice("see what holds them, or who refuses", "lakewarden plan purge TABLE"),
-    Kind.LINEAGE_GAPS: Advice("find which writer commits without it", "lakewarden audit gaps TABLE"),
-    Kind.UNBOUNDED_LOG: Advice(
+    WarningKind.SMALL_FILES: Advice("the next pass packs them; at once", "lakewarden run compact TABLE"),
+    WarningKind.EXPIRY_LAGS: Advice(
+        "see whether expiry is off, paused or refused", "lakewarden plan expire TABLE"
+    ),
+    WarningKind.TRASHED_BACKLOG: Advice("see what holds them, or who refuses", "lakewarden plan purge TABLE"),
+    WarningKind.LINEAGE_GAPS: Advice("find which writer commits without it", "lakewarden audit gaps TABLE"),
+    WarningKind.UNBOUNDED_LOG: Advice(
         "set write.metadata.delete-after-commit.enabled on the table; what lies there goes by",
         "lakewarden run sweep TABLE",
     ),
-    Kind.ORPHANS: Advice(
+    WarningKind.ORPHANS: Advice(
         "purge deletes them when their grace is over; what they are", "lakewarden trash TABLE"
     ),
-    Kind.COSTLY_HOLD: Advice("ask whoever holds it", "lakewarden holds TABLE"),
-    Kind.FOREVER_HOLD: Advice("give what has to stay an end", "lakewarden tag TABLE NAME --retain 365d"),
-    Kind.UNREADABLE: Advice(
+    WarningKind.COSTLY_HOLD: Advice("ask whoever holds it", "lakewarden holds TABLE"),
+    WarningKind.FOREVER_HOLD: Advice(
+        "give what has to stay an end", "lakewarden tag TABLE NAME --retain 365d"
+    ),
+    WarningKind.UNREADABLE: Advice(
         "mend its catalog or store, nothing is done to it meanwhile; where it is every table of a catalog",
         "lakewarden doctor",
     ),
-    Kind.SUSPENDED: Advice("mend what the reason names, then", "lakewarden resume TABLE"),
-    Kind.NO_LEADER: Advice(
+    WarningKind.SUSPENDED: Advice("mend what the reason names, then", "lakewarden resume TABLE"),
+    WarningKind.NO_LEADER: Advice(
         "no data is at risk; start a worker, and read the log of the last", "lakewarden worker"
     ),
 }

@@ -14,7 +14,7 @@ from lakewarden.client import Lakewarden
 from lakewarden.console import queries
 from lakewarden.console.reads import snapshot_id
 from lakewarden.errors import LakewardenError
-from lakewarden.health.table_details import Portrait, SnapshotLine
+from lakewarden.health.table_details import SnapshotLine, TableDetails
 from lakewarden.lineage.audit import Downstream, Gaps
 from lakewarden.lineage.history import Entry
 from lakewarden.model.plain import pick
@@ -25,7 +25,7 @@ _SHOWN = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AuditQuestion:
     question: str = "actions"
     table: str = ""
     snapshot: str = ""
@@ -36,7 +36,7 @@ class AuditPage:
     """Of the answers, only that to the question is there. `error` is why there is none."""
 
     now: datetime
-    asked: Asked
+    asked: AuditQuestion
     tables: tuple[str, ...]
     actions: tuple[OperatorAction, ...] = ()
     live: tuple[SnapshotLine, ...] = ()
@@ -53,7 +53,7 @@ class AuditPage:
         }
 
 
-def audit_page(warden: Lakewarden, asked: Asked, now: datetime) -> AuditPage:
+def audit_page(warden: Lakewarden, asked: AuditQuestion, now: datetime) -> AuditPage:
     tables = queries.known_tables(warden)
     if asked.question == "actions":
         return AuditPage(now, asked, tables, queries.operator_actions(warden, asked.table or None, _SHOWN))
@@ -65,11 +65,11 @@ def audit_page(warden: Lakewarden, asked: Asked, now: datetime) -> AuditPage:
         return AuditPage(now, asked, tables, error=error.message)
 
 
-def _answer(warden: Lakewarden, asked: Asked, tables: tuple[str, ...], now: datetime) -> AuditPage:
+def _answer(warden: Lakewarden, asked: AuditQuestion, tables: tuple[str, ...], now: datetime) -> AuditPage:
     match asked.question:
         case "who":
             look = warden.health.of(asked.table)
-            portrait = Portrait.read(look.portrait) if look else None
+            portrait = TableDetails.read(look.portrait) if look else None
             past = (
                 warden.history.who(asked.table, history_only=True)
                 if queries.was_read(warden, asked.table)

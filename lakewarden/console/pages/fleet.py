@@ -8,19 +8,19 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lakewarden.client import Lakewarden
-from lakewarden.console.pages.dues import UNKNOWN, Due, Outlook, dues
+from lakewarden.console.pages.dues import UNKNOWN, NextRun, ScheduleState, next_runs
 from lakewarden.console.pages.progress import RunningRun, running
 from lakewarden.console.reads import FleetState, TableState, fleet_state
-from lakewarden.health.warnings import FLEET, Kind
+from lakewarden.health.warnings import FLEET, WarningKind
 from lakewarden.model.plain import Plain
 from lakewarden.state.health import Numbers, TableHealth
 from lakewarden.state.leases import Lease
-from lakewarden.state.requests import Request
-from lakewarden.state.schedule import PASS, SEEN, Standing, Suspension
+from lakewarden.state.requests import PassRequest
+from lakewarden.state.schedule import PASS, SEEN, Suspension, TableSchedule
 
 PER_PAGE = 100
 SHOWN_WRONG = 20
-_GRAVE = (Kind.SUSPENDED, Kind.UNREADABLE, Kind.NO_LEADER)
+_GRAVE = (WarningKind.SUSPENDED, WarningKind.UNREADABLE, WarningKind.NO_LEADER)
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
@@ -29,8 +29,8 @@ class FleetRow(TableState, Plain):
     """One table of the list: only those that were looked at are in it."""
 
     health: TableHealth
-    last: Standing | None = None
-    next: Due | None = None
+    last: TableSchedule | None = None
+    next: NextRun | None = None
     running: bool = False
 
     JSON_KEYS = "**health format warnings suspended=suspension last_pass=last next_due=next running"
@@ -55,7 +55,7 @@ class FleetRow(TableState, Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class FleetQuery:
     """What a request asks for: part of a name, a format, a filter, an order, a page of the list."""
 
     text: str = ""
@@ -67,7 +67,7 @@ class Wish:
 
     def but(self, **changes: Any) -> dict[str, str]:
         """The query of the same wish with changes. Values that are the default are left out."""
-        other, usual = replace(self, **changes), Wish()
+        other, usual = replace(self, **changes), FleetQuery()
         shown = {"q": other.text, "format": other.format, "only": other.only, "page": str(other.page)}
         plain = {"q": "", "format": "", "only": "", "page": "1"}
         asked = {name: value for name, value in shown.items() if value != plain[name]}
@@ -105,7 +105,7 @@ COLUMNS, ONLY = tuple(_COLUMNS), tuple(_ONLY)
 
 
 @dataclass(frozen=True, slots=True)
-class Wrong(Plain):
+class FleetProblem(Plain):
     """One line of the list of troubles. `table` is empty if it is about all tables."""
 
     table: str
@@ -127,16 +127,16 @@ class FleetPage(Plain):
     `not_looked_at` are the other tables that are known and not gone."""
 
     now: datetime
-    wish: Wish
+    wish: FleetQuery
     leader: Lease | None
     rows: tuple[FleetRow, ...]
     found: int
     total: int
-    alarms: tuple[Wrong, ...]
+    alarms: tuple[FleetProblem, ...]
     wrong: int
     suspended: tuple[Suspension, ...]
     running: tuple[RunningRun, ...]
-    waiting: tuple[Request, ...]
+    waiting: tuple[PassRequest, ...]
     sums: Numbers = field(default_factory=Numbers)
     due: int = 0
     not_looked_at: tuple[str, ...] = ()
@@ -155,7 +155,7 @@ class FleetPage(Plain):
         return self.wrong - len(self.alarms)
 
 
-def fleet(warden: Lakewarden, wish: Wish, outlook: Outlook, now: datetime) -> FleetPage:
+def fleet(warden: Lakewarden, wish: FleetQuery, outlook: ScheduleState, now: datetime) -> FleetPage:
     """Only the state database is read, with the same few queries however many tables there are."""
     state = fleet_state(warden, now)
     under_way, leader = running(warden, now), warden.schedule.leader()
@@ -184,30 +184,30 @@ def fleet(warden: Lakewarden, wish: Wish, outlook: Outlook, now: datetime) -> Fl
     )
 
 
-def _wrong(rows: Sequence[FleetRow], state: FleetState) -> list[Wrong]:
+def _wrong(rows: Sequence[FleetRow], state: FleetState) -> list[FleetProblem]:
     """The gravest first, then the oldest. It has troubles that the collector has not warned of yet, too."""
     found = [
-        Wrong(
+        FleetProblem(
             "" if each.table == FLEET else each.table, each.kind, each.text, each.since, each.kind in _GRAVE
         )
         for each in state.warnings
     ]
     warned = {(each.table, each.kind) for each in state.warnings}
     found += [
-        Wrong(each.table, Kind.SUSPENDED, f"by {each.by}: {each.reason}", each.since, True)
+        FleetProblem(each.table, WarningKind.SUSPENDED, f"by {each.by}: {each.reason}", each.since, True)
         for each in state.suspensions.values()
-        if (each.table, Kind.SUSPENDED) not in warned
+        if (each.table, WarningKind.SUSPENDED) not in warned
     ]
     found += [
-        Wrong(each.table, Kind.UNREADABLE, each.health.error, each.health.at, True)
+        FleetProblem(each.table, WarningKind.UNREADABLE, each.health.error, each.health.at, True)
         for each in rows
-        if each.health.error and (each.table, Kind.UNREADABLE) not in warned
+        if each.health.error and (each.table, WarningKind.UNREADABLE) not in warned
     ]
     return sorted(found, key=lambda each: (not each.grave, each.since))
 
 
-def _rows(state: FleetState, at_work: set[str], outlook: Outlook) -> list[FleetRow]:
-    next_ = dues(outlook.decision)
+def _rows(state: FleetState, at_work: set[str], outlook: ScheduleState) -> list[FleetRow]:
+    next_ = next_runs(outlook.decision)
     return [
         FleetRow(
             name,
@@ -224,7 +224,7 @@ def _rows(state: FleetState, at_work: set[str], outlook: Outlook) -> list[FleetR
     ]
 
 
-def _last(slots: Mapping[str, Standing]) -> Standing | None:
+def _last(slots: Mapping[str, TableSchedule]) -> TableSchedule | None:
     """The standing of the whole pass; with cron, of the job that began last."""
     if PASS in slots:
         return slots[PASS]
@@ -232,7 +232,7 @@ def _last(slots: Mapping[str, Standing]) -> Standing | None:
     return max(jobs, key=lambda each: each.began_at or each.ended_at or _LONG_AGO, default=None)
 
 
-def _meets(row: FleetRow, wish: Wish) -> bool:
+def _meets(row: FleetRow, wish: FleetQuery) -> bool:
     return (
         all(word in row.table.lower() for word in wish.text.lower().split())
         and (not wish.format or row.format == wish.format)

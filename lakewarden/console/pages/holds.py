@@ -40,8 +40,8 @@ class HoldsPage(Plain):
 
 
 def holds_page(warden: Lakewarden, kind: str, text: str, now: datetime) -> HoldsPage:
-    painted = [(table, HoldLine.read(stored)) for table, stored in queries.painted_holds(warden)]
-    every = [*_of_database(warden, painted, now), *_of_portraits(painted)]
+    details = [(table, HoldLine.read(stored)) for table, stored in queries.stored_holds(warden)]
+    every = [*_of_database(warden, details, now), *_of_portraits(details)]
     words = text.lower().split()
     found = [
         row
@@ -60,10 +60,10 @@ def _words(row: HoldRow) -> str:
 _Painted = list[tuple[str, HoldLine]]
 
 
-def _of_database(warden: Lakewarden, painted: _Painted, now: datetime) -> Iterator[HoldRow]:
+def _of_database(warden: Lakewarden, details: _Painted, now: datetime) -> Iterator[HoldRow]:
     """These change from moment to moment, so portraits are not asked about them; but those know what a pin costs."""
     pins = [each for each in warden.holds.pins() if each.live(now)]
-    cost = {(table, hold.name): hold.bytes for table, hold in painted if hold.kind == HoldKind.PIN}
+    cost = {(table, hold.name): hold.bytes for table, hold in details if hold.kind == HoldKind.PIN}
     for pin in pins:
         line = HoldLine(
             "pin", pin.id, pin.holder, pin.purpose, pin.snapshot_id, pin.created_at, pin.expires_at,
@@ -83,7 +83,7 @@ def _of_database(warden: Lakewarden, painted: _Painted, now: datetime) -> Iterat
         )
 
 
-def _of_portraits(painted: _Painted) -> Iterator[HoldRow]:
-    for table, hold in painted:
+def _of_portraits(details: _Painted) -> Iterator[HoldRow]:
+    for table, hold in details:
         if hold.kind not in _FROM_DATABASE:
             yield HoldRow(table, hold)

@@ -9,14 +9,14 @@ from typing import Any
 
 from lakewarden.client import Lakewarden
 from lakewarden.console import queries
-from lakewarden.health.table_details import Portrait
+from lakewarden.health.table_details import TableDetails
 from lakewarden.lineage.audit import inputs_of
 
 _MOST = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Kinship:
+class TableRelations:
     """Names of tables, with how many live commits tell so: where this one's data came from, and where it went."""
 
     table: str
@@ -35,16 +35,16 @@ class Kinship:
         }
 
 
-def kinship(warden: Lakewarden, table: str, portrait: Portrait | None) -> Kinship:
+def table_relations(warden: Lakewarden, table: str, portrait: TableDetails | None) -> TableRelations:
     if portrait is None:
-        return Kinship(table)
+        return TableRelations(table)
     results = Counter(
         each.table
         for each in queries.inputs_naming(warden, f"{table}@")
         if each.table != table and table in _named(each.inputs)
     )
     sources = Counter(name for line in portrait.snapshots for name in _named(line.inputs) if name != table)
-    return Kinship(table, _most(sources), _most(results))
+    return TableRelations(table, _most(sources), _most(results))
 
 
 def _named(inputs: str) -> set[str]:

@@ -9,7 +9,7 @@ from lakewarden.client import Lakewarden
 from lakewarden.console import queries
 from lakewarden.model.plain import Plain
 from lakewarden.model.run import Run
-from lakewarden.state.runs import Moment
+from lakewarden.state.runs import ProgressPoint
 
 # A run that says nothing for so long is told as silent; its owner may be gone.
 _SILENT_SECONDS = 60
@@ -20,7 +20,7 @@ class RunningRun(Plain):
     """`moment` is where it was when it last said so."""
 
     run: Run
-    moment: Moment | None
+    moment: ProgressPoint | None
     now: datetime
 
     JSON_KEYS = (

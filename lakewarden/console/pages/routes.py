@@ -13,12 +13,12 @@ from lakewarden.console import queries
 from lakewarden.console.answers import named
 from lakewarden.console.auth import Identity, reader
 from lakewarden.console.pages import forms
-from lakewarden.console.pages.audit import QUESTIONS, Asked, audit_page
-from lakewarden.console.pages.fleet import COLUMNS, ONLY, Wish, fleet
+from lakewarden.console.pages.audit import QUESTIONS, AuditQuestion, audit_page
+from lakewarden.console.pages.fleet import COLUMNS, ONLY, FleetQuery, fleet
 from lakewarden.console.pages.holds import KINDS, SHOWN, holds_page
 from lakewarden.console.pages.pictures import downstream_graph
 from lakewarden.console.pages.render import document, html
-from lakewarden.console.pages.runs import JOBS, STATES, RunsWish, run_page, runs_page
+from lakewarden.console.pages.runs import JOBS, STATES, RunsQuery, run_page, runs_page
 from lakewarden.console.pages.schedule import schedule_page
 from lakewarden.console.pages.table_view import decision, outlook, read_table, show_table
 from lakewarden.model.table_name import printed
@@ -50,7 +50,7 @@ def fleet_(
 ) -> Response:
     column = sort if sort in COLUMNS else "need"
     down = order != "up" if order else column not in ("table", "score", "next")
-    wish = Wish(q, format, only if only in ONLY else "", column, down, page)
+    wish = FleetQuery(q, format, only if only in ONLY else "", column, down, page)
     now, warden = clock.now(), warden_of(request)
     with warden.state.one_look():
         found = fleet(warden, wish, outlook(request, now), now)
@@ -82,7 +82,7 @@ def _name_of(warden: Lakewarden, name: str) -> tuple[str, bool]:
 def runs(
     request: Request, who: Reader, q: Words = "", job: Words = "", state: Words = "", page: Page = 1
 ) -> Response:
-    wish = RunsWish(q, job if job in JOBS else "", state if state in STATES else "", page)
+    wish = RunsQuery(q, job if job in JOBS else "", state if state in STATES else "", page)
     warden = warden_of(request)
     with warden.state.one_look():
         found = runs_page(warden, wish, clock.now())
@@ -119,7 +119,9 @@ def holds(request: Request, who: Reader, kind: Words = "", q: Words = "") -> Res
 def audit(
     request: Request, who: Reader, question: Words = "actions", table: Words = "", snapshot: Words = ""
 ) -> Response:
-    asked = Asked(question if question in QUESTIONS else "actions", printed(table.strip()), snapshot.strip())
+    asked = AuditQuestion(
+        question if question in QUESTIONS else "actions", printed(table.strip()), snapshot.strip()
+    )
     warden = warden_of(request)
     with warden.state.one_look():
         found = audit_page(warden, asked, clock.now())

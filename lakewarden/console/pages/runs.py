@@ -23,7 +23,7 @@ _RECEIPTS = 500
 
 
 @dataclass(frozen=True, slots=True)
-class RunsWish:
+class RunsQuery:
     text: str = ""
     job: str = ""
     state: str = ""
@@ -40,7 +40,7 @@ class RunsWish:
 @dataclass(frozen=True, slots=True)
 class RunsPage:
     now: datetime
-    wish: RunsWish
+    wish: RunsQuery
     runs: tuple[Run, ...]
     more: bool
 
@@ -48,7 +48,7 @@ class RunsPage:
         return {**RunsReport(self.runs, self.now).to_dict(), "page": self.wish.page, "more": self.more}
 
 
-def runs_page(warden: Lakewarden, wish: RunsWish, now: datetime) -> RunsPage:
+def runs_page(warden: Lakewarden, wish: RunsQuery, now: datetime) -> RunsPage:
     start = (wish.page - 1) * PER_PAGE
     found = queries.find_runs(warden, wish.text, wish.job, wish.state, limit=PER_PAGE + 1, offset=start)
     return RunsPage(now, wish, found[:PER_PAGE], len(found) > PER_PAGE)
@@ -106,8 +106,8 @@ def action_line(action: Mapping[str, Any]) -> tuple[str, str, str]:
     where = str(action.get("partition") or "")
     if "spec_id" in action and not where:
         where = f"spec {action['spec_id']}"
-    if action.get("verdict"):
-        where = f"verdict {action['verdict']}"
+    if action.get("batch"):
+        where = f"deletion batch {action['batch']}"
     bytes_ = action.get("input_bytes", action.get("bytes"))
     return where or "the table", _change(action), "" if bytes_ is None else size(bytes_)
 

@@ -14,12 +14,12 @@ from lakewarden.client import Lakewarden
 from lakewarden.config.schema import BudgetsConfig, ScheduleConfig
 from lakewarden.config.types import CONTINUOUS, NEVER
 from lakewarden.console.charts import Span, Tick
-from lakewarden.console.pages.dues import Due, dues
+from lakewarden.console.pages.dues import NextRun, next_runs
 from lakewarden.jobs.quiet_windows import Windows
 from lakewarden.model.job import JOBS, Pause
 from lakewarden.model.plain import pick, to_plain
 from lakewarden.state.leases import Lease
-from lakewarden.state.requests import Request
+from lakewarden.state.requests import PassRequest
 from lakewarden.worker.schedule import Decision
 
 _DAY = timedelta(days=1)
@@ -45,9 +45,9 @@ class SchedulePage:
     spans: tuple[Span, ...]
     ticks: tuple[Tick, ...]
     closed: tuple[str, ...]
-    next: tuple[tuple[str, Due], ...]
+    next: tuple[tuple[str, NextRun], ...]
     due: int
-    requests: tuple[Request, ...]
+    requests: tuple[PassRequest, ...]
     leader: Lease | None
 
     @property
@@ -75,7 +75,7 @@ class SchedulePage:
 def schedule_page(warden: Lakewarden, decision: Decision, now: datetime) -> SchedulePage:
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     first = midnight - midnight.weekday() * _DAY
-    order = tuple(dues(decision).items())
+    order = tuple(next_runs(decision).items())
     budgets = warden.config.budgets
     return SchedulePage(
         now,

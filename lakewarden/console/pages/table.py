@@ -8,13 +8,13 @@ from typing import Any
 
 from lakewarden.client import Lakewarden
 from lakewarden.console import queries
-from lakewarden.console.pages.dues import Due, due_of, job_dues
-from lakewarden.console.pages.lineage import Kinship, kinship
+from lakewarden.console.pages.dues import NextRun, due_of, next_job_runs
+from lakewarden.console.pages.lineage import TableRelations, table_relations
 from lakewarden.console.pages.progress import RunningRun, running
 from lakewarden.console.reads import OneTable, one_table
 from lakewarden.errors import PolicyError
-from lakewarden.health.table_details import Portrait, SnapshotLine
-from lakewarden.health.warnings import Kind
+from lakewarden.health.table_details import SnapshotLine, TableDetails
+from lakewarden.health.warnings import WarningKind
 from lakewarden.jobs.cold.cost import price_of
 from lakewarden.model.plain import Plain, pick, to_plain
 from lakewarden.model.prices import GIB
@@ -27,7 +27,7 @@ from lakewarden.report.run import RunsReport
 from lakewarden.report.trash import ReceiptsReport, TrashedReport
 from lakewarden.state.audit_log import OperatorAction
 from lakewarden.state.health import Point, TableHealth
-from lakewarden.state.requests import Request
+from lakewarden.state.requests import PassRequest
 from lakewarden.worker.schedule import Decision
 
 SPANS = {"6h": 6, "24h": 24, "7d": 168, "30d": 720, "90d": 2160}
@@ -51,20 +51,20 @@ class TablePage(OneTable):
     """`policy_error` says why there is no policy to show. `portrait` is None until the table is looked at."""
 
     now: datetime
-    portrait: Portrait | None
+    portrait: TableDetails | None
     span: str
     points: tuple[Point, ...]
     policy: Policy | None
     policy_error: str
-    next: Due
-    jobs: tuple[Due, ...]
+    next: NextRun
+    jobs: tuple[NextRun, ...]
     running: tuple[RunningRun, ...]
     runs: tuple[Run, ...]
-    requests: tuple[Request, ...]
+    requests: tuple[PassRequest, ...]
     trashed: TrashedReport
     receipts: ReceiptsReport
     pins: PinsReport
-    kin: Kinship
+    kin: TableRelations
     actions: tuple[OperatorAction, ...]
     cost: Cost | None
     cold_of: str = ""  # the table whose colder tier this is
@@ -74,14 +74,14 @@ class TablePage(OneTable):
         """Since when the table cannot be read; None if its last look succeeded."""
         if self.health is None or not self.health.error:
             return None
-        warned = [each.since for each in self.warnings if each.kind == Kind.UNREADABLE]
+        warned = [each.since for each in self.warnings if each.kind == WarningKind.UNREADABLE]
         return min(warned, default=self.health.at)
 
     @property
     def numbers_of(self) -> datetime | None:
         """When the numbers were read: a table that cannot be read keeps its last numbers."""
-        painted = self.portrait.painted_at if self.portrait else None
-        return painted or max((each.at for each in self.points), default=None)
+        details = self.portrait.painted_at if self.portrait else None
+        return details or max((each.at for each in self.points), default=None)
 
     @property
     def since(self) -> datetime:
@@ -107,7 +107,7 @@ def table_page(warden: Lakewarden, name: str, span: str, decision: Decision, now
     """Only the state database is read. NoSuchTable if no command and no worker ever read a table of that name."""
     found = one_table(warden, name, also_cleared=5)
     name, look = found.table, found.health
-    portrait = Portrait.read(look.portrait) if look else None
+    portrait = TableDetails.read(look.portrait) if look else None
     policy, policy_error = _policy(warden, found)
     hours = SPANS[span]
     return TablePage(
@@ -126,14 +126,14 @@ def table_page(warden: Lakewarden, name: str, span: str, decision: Decision, now
         policy=policy,
         policy_error=policy_error,
         next=due_of(decision, name),
-        jobs=job_dues(warden.config.schedule, found.standings, policy, now),
+        jobs=next_job_runs(warden.config.schedule, found.standings, policy, now),
         running=running(warden, now, name),
         runs=queries.find_runs(warden, table=name, exact=True, limit=12),
         requests=warden.schedule.requests(name, limit=5),
         trashed=TrashedReport(name, warden.trash(name, _FILES), now),
         receipts=ReceiptsReport(name, warden.receipts(name, 10), now),
         pins=PinsReport(tuple(each for each in warden.holds.pins(name) if each.live(now)), now),
-        kin=kinship(warden, name, portrait),
+        kin=table_relations(warden, name, portrait),
         actions=queries.operator_actions(warden, name, limit=10),
         cost=_cost(warden, look),
         cold_of=queries.cold_source(warden, found.seen),

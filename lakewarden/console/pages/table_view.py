@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lakewarden import clock
-from lakewarden.console.pages.dues import Outlook, Outlooks
+from lakewarden.console.pages.dues import ScheduleState, ScheduleStates
 from lakewarden.console.pages.pictures import TablePictures
 from lakewarden.console.pages.render import html
 from lakewarden.console.pages.table import SPANS, TablePage, table_page
@@ -23,12 +23,12 @@ def decision(request: Request, now: datetime) -> Decision:
     return outlook(request, now).decision
 
 
-def outlook(request: Request, now: datetime) -> Outlook:
+def outlook(request: Request, now: datetime) -> ScheduleState:
     """The tables that are due now. Created at the first request: of two requests at once, the last one's object stays."""
     state = request.app.state
     if not hasattr(state, "outlooks"):
-        state.outlooks = Outlooks(state.warden)
-    found: Outlooks = state.outlooks
+        state.outlooks = ScheduleStates(state.warden)
+    found: ScheduleStates = state.outlooks
     return found.at(now)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from lakewarden.model.prices import ARCHIVED
 from lakewarden.state.cold import ColdFile
-from lakewarden.storage.archive import Archive
+from lakewarden.storage.archive import ObjectArchive
 
 
 def in_archive(record: ColdFile) -> bool:
@@ -19,7 +19,7 @@ def changed(records: Sequence[ColdFile], io: Mapping[str, str]) -> dict[str, str
     object cannot change without one of them changing."""
     if not records:
         return {}
-    states = Archive(io).look([record.cold_path for record in records])
+    states = ObjectArchive(io).look([record.cold_path for record in records])
     wrong: dict[str, str] = {}
     for record, now in zip(records, states, strict=True):
         if now is None:

@@ -25,7 +25,7 @@ from lakewarden.rewrite.read.store import Store
 from lakewarden.spark.tasks import fan_out, parallelism
 from lakewarden.state.cold import ColdFile, ColdFiles
 from lakewarden.state.database import State
-from lakewarden.storage.archive import Archive, Stored
+from lakewarden.storage.archive import ObjectArchive, StoredObject
 from lakewarden.storage.objects import Objects
 from lakewarden.storage.s3_copy import on_s3
 from lakewarden.tables.interface import ColdHome, ColdTier, Copying
@@ -93,9 +93,9 @@ def record(state: State, view: TableView, home: ColdHome, copied: Sequence[Copie
     ColdFiles(state).add(view.uuid, map(told, copied), run_id, now)
 
 
-def _stored(home: ColdHome, paths: Sequence[str]) -> dict[str, Stored]:
+def _stored(home: ColdHome, paths: Sequence[str]) -> dict[str, StoredObject]:
     there = [path for path in paths if on_s3(path)]
-    states = Archive(home.io).look(there) if there else []
+    states = ObjectArchive(home.io).look(there) if there else []
     return {state.path: state for state in states if state is not None}
 
 
@@ -191,7 +191,7 @@ def in_tasks(
         return []
     spark, what = context.spark, "lakewarden copies"
     parts = _parts(tasks, parallelism(spark) * 4)
-    if context.lanes is None:
+    if context.slots is None:
         results = fan_out(spark, _Each(kernel), parts, context.run_id, what)
     else:
 
@@ -199,7 +199,7 @@ def in_tasks(
             paced = [replace(each, pace=share) for each in part]
             return fan_out(spark, _Each(kernel), [paced], context.run_id, what)[0]
 
-        with context.lanes.work(len(parts)) as work:
+        with context.slots.work(len(parts)) as work:
             results = work.run(alone, parts)
     return [each for part in results for each in part]
 

@@ -112,7 +112,7 @@ def hand_off_cost(
 
 
 @dataclass(frozen=True, slots=True)
-class Lying:
+class ColdCopy:
     """A copy in the cold tier: its size, its storage class, and the days since it came to that class."""
 
     size: int
@@ -120,7 +120,9 @@ class Lying:
     days: float
 
 
-def age_cost(copies: Sequence[Lying], deep: str, unread_bytes: int, prices: Mapping[str, Price]) -> AgeCost:
+def age_cost(
+    copies: Sequence[ColdCopy], deep: str, unread_bytes: int, prices: Mapping[str, Price]
+) -> AgeCost:
     """The cost of a transition. `unread_bytes` must be read and verified before it, in addition to the copying."""
     after, requests, retrieval, saved = price_of(deep, prices), 0.0, 0.0, 0.0
     whole = sum(copy.size for copy in copies) or 1
@@ -131,7 +133,7 @@ def age_cost(copies: Sequence[Lying], deep: str, unread_bytes: int, prices: Mapp
     return AgeCost(requests, retrieval, early_fees(copies, prices), saved)
 
 
-def tiers_of(copies: Sequence[Lying], prices: Mapping[str, Price]) -> list[TierCost]:
+def tiers_of(copies: Sequence[ColdCopy], prices: Mapping[str, Price]) -> list[TierCost]:
     """The costs of the cold tier by storage class. Archive classes form the deep tier."""
     tiers = []
     for storage_class in sorted({copy.storage_class or STANDARD for copy in copies}):
@@ -142,7 +144,7 @@ def tiers_of(copies: Sequence[Lying], prices: Mapping[str, Price]) -> list[TierC
     return sorted(tiers, key=lambda each: each.tier)
 
 
-def early_fees(copies: Sequence[Lying], prices: Mapping[str, Price]) -> float:
+def early_fees(copies: Sequence[ColdCopy], prices: Mapping[str, Price]) -> float:
     """The fees if all copies were deleted now: the rest of the minimum storage time (GLACIER_IR 90 days, DEEP_ARCHIVE 180).
 
     The time counts from when an object came to its class: a transition starts it again.
@@ -151,7 +153,7 @@ def early_fees(copies: Sequence[Lying], prices: Mapping[str, Price]) -> float:
 
 
 def _by_class(
-    copies: Sequence[Lying], prices: Mapping[str, Price]
+    copies: Sequence[ColdCopy], prices: Mapping[str, Price]
 ) -> Iterator[tuple[Price, Any, list[float]]]:
     for storage_class in dict.fromkeys(copy.storage_class for copy in copies):
         these = [copy for copy in copies if copy.storage_class == storage_class]

@@ -15,14 +15,13 @@ import pyarrow as pa
 
 from lakewarden import clock
 from lakewarden.errors import CommitLost, CommitUnknown, PolicyError
-from lakewarden.jobs.cold import handoff
+from lakewarden.jobs.cold import handoff, transition
 from lakewarden.jobs.cold import retention as cold_retention
-from lakewarden.jobs.cold import transition as ageing
-from lakewarden.jobs.cold.retention import Releasing
+from lakewarden.jobs.cold.retention import ColdRelease
 from lakewarden.jobs.cold.table import Cold, look
-from lakewarden.jobs.cold.transition import Ageing
-from lakewarden.jobs.deps import Grounds
-from lakewarden.jobs.recovery import IN_FLIGHT, Settled
+from lakewarden.jobs.cold.transition import ClassTransition
+from lakewarden.jobs.deps import JobDeps
+from lakewarden.jobs.recovery import IN_FLIGHT, RunResult
 from lakewarden.jobs.run_context import ColdStep, DeletingStep, Outcome, Prepared, RunContext
 from lakewarden.model.actions import AgeFiles, HandOff, ReleaseSnapshots
 from lakewarden.model.plan import ManyTrashed, Plan, count_skipped
@@ -34,32 +33,30 @@ from lakewarden.policy.resolve import Policy
 from lakewarden.state.cold import ColdFile, ColdSnapshots
 from lakewarden.state.runs import Journal
 from lakewarden.state.trash import TrashedFiles
-from lakewarden.state.trash_batches import VerdictState
+from lakewarden.state.trash_batches import BatchState
 from lakewarden.tables.interface import TableFormat
 
 
 @dataclass(frozen=True, slots=True)
-class Upkeep:
+class ColdMaintenance:
     """The inputs of the three parts. `files` are all files of the hand-off, already copied or not."""
 
     files: pa.Table | None = None
-    ageing: Ageing = field(default_factory=Ageing)
-    releasing: Releasing = field(default_factory=Releasing)
+    transition: ClassTransition = field(default_factory=ClassTransition)
+    releasing: ColdRelease = field(default_factory=ColdRelease)
 
 
-def prepare(
-    grounds: Grounds, format_: TableFormat, view: TableView, policy: Policy, now: datetime
-) -> Prepared:
+def prepare(deps: JobDeps, format_: TableFormat, view: TableView, policy: Policy, now: datetime) -> Prepared:
     """Plan all three parts. Reads only metadata."""
     _check(policy)
-    handing = handoff.prepare(grounds, format_, view, policy, now)
-    cold = look(grounds, format_, view, policy) if policy.bool("handoff_enabled") else None
+    handing = handoff.prepare(deps, format_, view, policy, now)
+    cold = look(deps, format_, view, policy) if policy.bool("handoff_enabled") else None
     if cold is None:
-        return replace(handing, more=Upkeep(handing.more))
-    releasing = cold_retention.prepare(grounds, cold, view, policy, now)
-    aged = ageing.prepare(grounds, cold, view.uuid, policy, now, releasing.snapshot_ids)
+        return replace(handing, more=ColdMaintenance(handing.more))
+    releasing = cold_retention.prepare(deps, cold, view, policy, now)
+    aged = transition.prepare(deps, cold, view.uuid, policy, now, releasing.snapshot_ids)
     combined = _together(handing.plan, releasing, aged)
-    return replace(handing, plan=combined, more=Upkeep(handing.more, aged, releasing))
+    return replace(handing, plan=combined, more=ColdMaintenance(handing.more, aged, releasing))
 
 
 def _check(policy: Policy) -> None:
@@ -72,7 +69,7 @@ def _check(policy: Policy) -> None:
         )
 
 
-def _together(plan: Plan, releasing: Releasing, aged: Ageing) -> Plan:
+def _together(plan: Plan, releasing: ColdRelease, aged: ClassTransition) -> Plan:
     skipped = [*(each.row() for each in plan.skipped), *releasing.skipped, *aged.skipped]
     new = [each for each in (releasing.action, aged.action) if each is not None]
     reasons = [plan.reason]
@@ -89,73 +86,73 @@ def _together(plan: Plan, releasing: Releasing, aged: Ageing) -> Plan:
     )
 
 
-def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcome:
-    upkeep: Upkeep = prepared.more
+def execute(prepared: Prepared, deps: JobDeps, context: RunContext) -> Outcome:
+    upkeep: ColdMaintenance = prepared.more
     counters: dict[str, Any] = {}
     try:
         for action in prepared.plan.actions:
             match action:
                 case HandOff():
-                    done = _hand_off(prepared, upkeep, grounds, context)
+                    done = _hand_off(prepared, upkeep, deps, context)
                     if done.state is not RunState.DONE:
                         return done
                     counters |= done.counters
                 case ReleaseSnapshots():
-                    cold, live = _cold(prepared, grounds, context), context.format.view(prepared.view.ref)
-                    counters |= cold_retention.execute(action, cold, live, prepared.policy, grounds, context)
+                    cold, live = _cold(prepared, deps, context), context.format.view(prepared.view.ref)
+                    counters |= cold_retention.execute(action, cold, live, prepared.policy, deps, context)
                 case AgeFiles():
-                    cold, uuid = _cold(prepared, grounds, context), prepared.view.uuid
-                    files = _still_old(prepared, upkeep, cold, grounds)
-                    counters |= ageing.execute(action, files, cold, uuid, grounds, context)
+                    cold, uuid = _cold(prepared, deps, context), prepared.view.uuid
+                    files = _still_old(prepared, upkeep, cold, deps)
+                    counters |= transition.execute(action, files, cold, uuid, deps, context)
                 case _:
                     raise AssertionError(f"handoff plans no {type(action).__name__}")
     except CommitLost as error:
-        TrashedFiles(grounds.state).void(context.run_id)
+        TrashedFiles(deps.state).void(context.run_id)
         return Outcome(RunState.LOST_RACE, error.message, counters)
     except CommitUnknown as error:
         return Outcome(RunState.UNKNOWN, error.message, counters)
     return Outcome(RunState.DONE, "", counters)
 
 
-def _cold(prepared: Prepared, grounds: Grounds, context: RunContext) -> Cold:
+def _cold(prepared: Prepared, deps: JobDeps, context: RunContext) -> Cold:
     """The cold table, read again after the earlier parts of this run."""
-    cold = look(grounds, context.format, prepared.view, prepared.policy)
+    cold = look(deps, context.format, prepared.view, prepared.policy)
     assert cold is not None, "a plan with cold actions requires a cold table"
     return cold
 
 
-def _still_old(prepared: Prepared, upkeep: Upkeep, cold: Cold, grounds: Grounds) -> list[ColdFile]:
+def _still_old(prepared: Prepared, upkeep: ColdMaintenance, cold: Cold, deps: JobDeps) -> list[ColdFile]:
     """The copies planned for transition, without those that a snapshot of this run's hand-off needs."""
-    planned = upkeep.ageing.files
+    planned = upkeep.transition.files
     if not any(isinstance(action, HandOff) for action in prepared.plan.actions):
         return [*planned]
-    now = ageing.prepare(grounds, cold, prepared.view.uuid, prepared.policy, clock.now(), ())
+    now = transition.prepare(deps, cold, prepared.view.uuid, prepared.policy, clock.now(), ())
     there = {file.cold_path for file in now.files}
     return [each for each in planned if each.cold_path in there]
 
 
-def _hand_off(prepared: Prepared, upkeep: Upkeep, grounds: Grounds, context: RunContext) -> Outcome:
+def _hand_off(prepared: Prepared, upkeep: ColdMaintenance, deps: JobDeps, context: RunContext) -> Outcome:
     view, files = prepared.view, upkeep.files
     assert files is not None
-    cold = look(grounds, context.format, view, prepared.policy)
+    cold = look(deps, context.format, view, prepared.policy)
     if cold is not None:
         move = context.format.cold_tier().rehome(view, cold.home)
         moved = {path: move(path) for path in files["path"].to_pylist()}
-        cold_retention.take_back(grounds, view, cold, moved, context.run_id)
+        cold_retention.take_back(deps, view, cold, moved, context.run_id)
     (action,) = (action for action in prepared.plan.actions if isinstance(action, HandOff))
-    done = handoff.execute(replace(prepared, more=files), grounds, context)
+    done = handoff.execute(replace(prepared, more=files), deps, context)
     if done.state is RunState.DONE:
-        ColdSnapshots(grounds.state).add(view.uuid, action.snapshot_ids, context.run_id, clock.now())
+        ColdSnapshots(deps.state).add(view.uuid, action.snapshot_ids, context.run_id, clock.now())
     return done
 
 
 def settle(
-    grounds: Grounds, journal: Journal, format_: TableFormat, table: TableRef, run: Run
-) -> Settled | None:
+    deps: JobDeps, journal: Journal, format_: TableFormat, table: TableRef, run: Run
+) -> RunResult | None:
     """The real outcome of a run that stopped, read from the cold table. None while a commit may still arrive."""
     steps = {step.name: step for step in journal.steps(run.id)}
     view = format_.view(table)
-    handed: Settled | None = None
+    handed: RunResult | None = None
     if DeletingStep.HANDING in steps:
         handed = handoff.settle(journal, format_, table, run)
         if handed is None:
@@ -163,32 +160,32 @@ def settle(
         step = steps[DeletingStep.HANDING]
         home = format_.cold_tier().find(view, TableRef.parse(step.detail["cold"]).catalog)
         # Also for a failed run: where snapshots are registered one by one, some may exist already.
-        known, there = ColdSnapshots(grounds.state), home.snapshots if home else frozenset()
+        known, there = ColdSnapshots(deps.state), home.snapshots if home else frozenset()
         new = there.intersection(step.detail["snapshot_ids"]) - set(known.handed(view.uuid))
         known.add(view.uuid, new, run.id, step.at)
-    verdict = TrashedFiles(grounds.state).verdict(run.id)
-    if verdict is not None and verdict.state is VerdictState.PENDING:
-        home = format_.cold_tier().find(view, TableRef.parse(verdict.detail["cold"]).catalog)
-        in_flight = run.state is RunState.UNKNOWN and clock.now() - verdict.made_at < IN_FLIGHT
-        if in_flight and home is not None and not home.snapshots.isdisjoint(verdict.detail["snapshot_ids"]):
+    batch = TrashedFiles(deps.state).batch(run.id)
+    if batch is not None and batch.state is BatchState.PENDING:
+        home = format_.cold_tier().find(view, TableRef.parse(batch.detail["cold"]).catalog)
+        in_flight = run.state is RunState.UNKNOWN and clock.now() - batch.made_at < IN_FLIGHT
+        if in_flight and home is not None and not home.snapshots.isdisjoint(batch.detail["snapshot_ids"]):
             return None
-        if cold_retention.settle(grounds, verdict, home):
-            return Settled(
+        if cold_retention.settle(deps, batch, home):
+            return RunResult(
                 RunState.DONE,
                 "its snapshots were removed from the cold table, and its files are in the trash",
             )
-        return handed or Settled(RunState.FAILED, "no snapshot was removed from the cold table")
-    return _rest(steps, handed, verdict is not None and verdict.state is VerdictState.ACTIVE)
+        return handed or RunResult(RunState.FAILED, "no snapshot was removed from the cold table")
+    return _rest(steps, handed, batch is not None and batch.state is BatchState.ACTIVE)
 
 
-def _rest(steps: Mapping[str, Any], handed: Settled | None, released: bool) -> Settled:
+def _rest(steps: Mapping[str, Any], handed: RunResult | None, released: bool) -> RunResult:
     """The outcome if no commit is open: what the journal records as done was done."""
     if ColdStep.AGEING in steps and ColdStep.AGED not in steps:
         before = handed is not None or released
         state = RunState.PARTIAL if before else RunState.FAILED
-        return Settled(state, "finished transitions stay; the next run continues from there")
+        return RunResult(state, "finished transitions stay; the next run continues from there")
     if handed is not None:
         return handed
     if released or ColdStep.AGED in steps:
-        return Settled(RunState.DONE, "all of it was done")
-    return Settled(RunState.FAILED, "it had not begun")
+        return RunResult(RunState.DONE, "all of it was done")
+    return RunResult(RunState.FAILED, "it had not begun")

@@ -22,10 +22,10 @@ from lakewarden import clock
 from lakewarden.deletion.holds import gather
 from lakewarden.jobs.cold.copies import Copier, present, without
 from lakewarden.jobs.cold.cost import hand_off_cost
-from lakewarden.jobs.deps import Grounds
+from lakewarden.jobs.deps import JobDeps
 from lakewarden.jobs.expire import plan as expire
 from lakewarden.jobs.journaled_commit import journaled_commit
-from lakewarden.jobs.recovery import IN_FLIGHT, Settled
+from lakewarden.jobs.recovery import IN_FLIGHT, RunResult
 from lakewarden.jobs.run_context import DeletingStep, Outcome, Prepared, RunContext
 from lakewarden.jobs.units import progress_of
 from lakewarden.model.actions import HandOff
@@ -40,15 +40,13 @@ from lakewarden.state.runs import Journal
 from lakewarden.tables.interface import TableFormat
 
 
-def prepare(
-    grounds: Grounds, format_: TableFormat, view: TableView, policy: Policy, now: datetime
-) -> Prepared:
+def prepare(deps: JobDeps, format_: TableFormat, view: TableView, policy: Policy, now: datetime) -> Prepared:
     """Plan the hand-off. Reads only metadata. Files with a copy are not planned again."""
     if not policy.bool("handoff_enabled"):
         return Prepared(plan(view, policy, now), view, policy)
     expire.check(view, now)
     wanted = expire.plan(
-        view, policy, gather(view, grounds.state, now, policy.hours("snapshot_restart_hours")), now
+        view, policy, gather(view, deps.state, now, policy.hours("snapshot_restart_hours")), now
     )
     tier = format_.cold_tier()
     home = tier.find(view, policy.text("handoff_catalog"))
@@ -56,11 +54,11 @@ def prepare(
     if not expiring.left:
         return Prepared(plan(view, policy, now, expiring), view, policy)
     files = tier.closure(view, expiring.left)
-    have = {path for step in tier.order(files) for path in present(grounds.state, tier, view, home, step)}
+    have = {path for step in tier.order(files) for path in present(deps.state, tier, view, home, step)}
     new = without(files, have)
     tier.check(view, new)
     sizes = new["size"].fill_null(0).to_pylist()
-    made = plan(view, policy, now, expiring, sizes, files.num_rows, grounds.prices)
+    made = plan(view, policy, now, expiring, sizes, files.num_rows, deps.prices)
     return Prepared(made, view, policy, more=files)
 
 
@@ -135,21 +133,21 @@ def handed_off(format_: TableFormat, view: TableView, policy: Policy) -> frozens
     return home.snapshots if home else frozenset()
 
 
-def settle(journal: Journal, format_: TableFormat, table: TableRef, run: Run) -> Settled | None:
+def settle(journal: Journal, format_: TableFormat, table: TableRef, run: Run) -> RunResult | None:
     """The real outcome of a hand-off that stopped: the cold table has its snapshots or not. None while a commit may still arrive."""
     handing = [step for step in journal.steps(run.id) if step.name == DeletingStep.HANDING]
     if not handing:
-        return Settled(RunState.FAILED, "it had not started to copy")
+        return RunResult(RunState.FAILED, "it had not started to copy")
     snapshot_ids = frozenset(handing[-1].detail["snapshot_ids"])
     home = format_.cold_tier().find(format_.view(table), TableRef.parse(handing[-1].detail["cold"]).catalog)
     if home is not None and home.snapshots >= snapshot_ids:
-        return Settled(RunState.DONE, f"{home.ref} has its snapshots")
+        return RunResult(RunState.DONE, f"{home.ref} has its snapshots")
     if clock.now() - handing[-1].at < IN_FLIGHT and run.state is RunState.UNKNOWN:
         return None
-    return Settled(RunState.FAILED, "its copies are recorded; the next run continues from there")
+    return RunResult(RunState.FAILED, "its copies are recorded; the next run continues from there")
 
 
-def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcome:
+def execute(prepared: Prepared, deps: JobDeps, context: RunContext) -> Outcome:
     (action,) = (action for action in prepared.plan.actions if isinstance(action, HandOff))
     files: pa.Table = prepared.more
     writer = context.writer.cold()
@@ -157,7 +155,7 @@ def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcom
         home = writer.make(prepared.view, action.catalog)
         detail = {"cold": str(home.ref), "location": home.location, "snapshot_ids": list(action.snapshot_ids)}
         storage_class = prepared.policy.maybe_text("handoff_storage_class")
-        copier = Copier(prepared.view, home, grounds.state, context, storage_class)
+        copier = Copier(prepared.view, home, deps.state, context, storage_class)
 
         def commit() -> None:
             copier.copy(files)

@@ -17,7 +17,7 @@ DEEP, RECALLED = "deep", "recalled"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SnapshotQuestion:
     """The requested state: exactly one of snapshot id, time or tag."""
 
     snapshot_id: int | None = None
@@ -38,13 +38,13 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Whereabouts(Plain):
+class SnapshotLocation(Plain):
     """The answer. `table` has the state; None if no table has it. `query` can be run unchanged, unless the tier is deep.
 
     `until` is the end of the recall. `by_tag`: the state can only be read through the tag.
     """
 
-    asked: Asked
+    asked: SnapshotQuestion
     tier: str
     table: TableRef | None
     snapshot_id: int | None
@@ -69,12 +69,12 @@ class _Unknown(Exception):
 
 
 def where(
-    asked: Asked,
+    asked: SnapshotQuestion,
     live: TableView,
     cold: TableView | None,
     expired: Sequence[Snapshot] = (),
     released: Collection[int] = (),
-) -> Whereabouts:
+) -> SnapshotLocation:
     """Find the state. `expired` are recorded snapshots of the past: a time that belongs to one of them belongs to no other.
 
     `released` are snapshots that have also left the cold tier.
@@ -83,23 +83,25 @@ def where(
     try:
         snapshot = _wanted(asked, tiers, expired)
     except _Unknown as error:
-        return Whereabouts(asked, GONE, None, None, None, str(error))
+        return SnapshotLocation(asked, GONE, None, None, None, str(error))
     if snapshot is None:
-        return _kept_by_tag(asked, tiers) or Whereabouts(asked, GONE, None, None, None, _never(asked, live))
+        return _kept_by_tag(asked, tiers) or SnapshotLocation(
+            asked, GONE, None, None, None, _never(asked, live)
+        )
     for tier, view in tiers:
         if view.snapshot(snapshot.id) is not None:
             reason = "the table has it" if tier == LIVE else f"it expired and was handed off to {view.ref}"
-            return Whereabouts(asked, tier, view.ref, snapshot.id, snapshot.committed_at, reason)
+            return SnapshotLocation(asked, tier, view.ref, snapshot.id, snapshot.committed_at, reason)
     reason = f"snapshot {snapshot.id} expired, and was not handed off"
     if snapshot.id in released:
         reason = (
             f"snapshot {snapshot.id} expired, was handed off, and its retention in the colder tier is over"
         )
-    return Whereabouts(asked, GONE, None, snapshot.id, snapshot.committed_at, reason)
+    return SnapshotLocation(asked, GONE, None, snapshot.id, snapshot.committed_at, reason)
 
 
 def _wanted(
-    asked: Asked, tiers: Sequence[tuple[str, TableView]], expired: Sequence[Snapshot]
+    asked: SnapshotQuestion, tiers: Sequence[tuple[str, TableView]], expired: Sequence[Snapshot]
 ) -> Snapshot | None:
     if asked.tag is not None:
         for _, view in tiers:
@@ -123,13 +125,13 @@ def _wanted(
     return then[-1] if then else None
 
 
-def _kept_by_tag(asked: Asked, tiers: Sequence[tuple[str, TableView]]) -> Whereabouts | None:
+def _kept_by_tag(asked: SnapshotQuestion, tiers: Sequence[tuple[str, TableView]]) -> SnapshotLocation | None:
     """The answer for a tag with its own copy of the snapshot: it is readable even if no table has the snapshot any more."""
     for tier, view in tiers:
         for ref in view.refs:
             if ref.kind == "tag" and ref.has_copy and ref.name == asked.tag:
                 reason = "the snapshot expired, and the tag has a copy of it"
-                return Whereabouts(asked, tier, view.ref, ref.snapshot_id, None, reason, by_tag=True)
+                return SnapshotLocation(asked, tier, view.ref, ref.snapshot_id, None, reason, by_tag=True)
     return None
 
 
@@ -159,7 +161,7 @@ def _main(live: TableView, every: Mapping[int, Snapshot]) -> list[Snapshot]:
     return [*line.values(), *older]
 
 
-def _never(asked: Asked, live: TableView) -> str:
+def _never(asked: SnapshotQuestion, live: TableView) -> str:
     if asked.as_of is not None:
         return f"{live.ref} had no known snapshot then"
     return f"neither {live.ref} nor its colder tier has {asked}"

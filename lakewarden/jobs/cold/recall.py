@@ -13,12 +13,12 @@ from datetime import datetime, timedelta
 from lakewarden import clock
 from lakewarden.errors import LakewardenError, UsageError
 from lakewarden.jobs.cold.cost import price_of
-from lakewarden.jobs.cold.locate import COLD, DEEP, RECALLED, Whereabouts
+from lakewarden.jobs.cold.locate import COLD, DEEP, RECALLED, SnapshotLocation
 from lakewarden.model.plain import Plain
 from lakewarden.model.prices import ARCHIVED, GIB, Price
 from lakewarden.model.progress import Progress
 from lakewarden.state.cold import ColdFile
-from lakewarden.storage.archive import Archive, Stored
+from lakewarden.storage.archive import ObjectArchive, StoredObject
 from lakewarden.storage.s3_copy import on_s3
 
 # The maximum duration of a restore in hours, by storage class and speed.
@@ -33,18 +33,18 @@ _POLL_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class ArchivedFiles:
     """The archived files that a snapshot needs, each with its current state. `files` counts all files it needs."""
 
     files: int
-    archived: tuple[Stored, ...] = ()
+    archived: tuple[StoredObject, ...] = ()
 
     @property
     def bytes(self) -> int:
         return sum(each.size for each in self.archived)
 
     @property
-    def locked(self) -> tuple[Stored, ...]:
+    def locked(self) -> tuple[StoredObject, ...]:
         return tuple(each for each in self.archived if not each.readable)
 
     @property
@@ -58,7 +58,9 @@ class Shelf:
         return min(ends) if ends and len(ends) == len(self.archived) else None
 
 
-def shelf(paths: Sequence[str], records: Mapping[str, ColdFile], archive: Callable[[], Archive]) -> Shelf:
+def shelf(
+    paths: Sequence[str], records: Mapping[str, ColdFile], archive: Callable[[], ObjectArchive]
+) -> ArchivedFiles:
     """The archived files of a snapshot. Files recorded in another storage class are not checked."""
     doubtful = [
         path
@@ -66,7 +68,7 @@ def shelf(paths: Sequence[str], records: Mapping[str, ColdFile], archive: Callab
         if on_s3(path) and (path not in records or records[path].storage_class in ARCHIVED)
     ]
     if not doubtful:
-        return Shelf(len(paths))
+        return ArchivedFiles(len(paths))
     states = archive().look(doubtful)
     missing = [path for path, each in zip(doubtful, states, strict=True) if each is None]
     if missing:
@@ -75,10 +77,10 @@ def shelf(paths: Sequence[str], records: Mapping[str, ColdFile], archive: Callab
             hint="restore it from an object version; until then its snapshot cannot be read",
         )
     archived = [state for state in states if state is not None and state.storage_class in ARCHIVED]
-    return Shelf(len(paths), tuple(archived))
+    return ArchivedFiles(len(paths), tuple(archived))
 
 
-def shelved(found: Whereabouts, shelf: Shelf, table: str) -> Whereabouts:
+def with_archive_state(found: SnapshotLocation, shelf: ArchivedFiles, table: str) -> SnapshotLocation:
     """The same answer with the state of the archived files added. Pure."""
     if found.tier != COLD or not shelf.archived:
         return found
@@ -101,7 +103,7 @@ class Recall(Plain):
     `dollars` is the cost of the requests and of retrieving the bytes.
     """
 
-    where: Whereabouts
+    where: SnapshotLocation
     files: int
     archived: int
     bytes: int
@@ -123,9 +125,9 @@ class Recall(Plain):
 
 
 def recall(
-    found: Whereabouts,
-    look: Callable[[], Shelf],
-    archive: Callable[[], Archive],
+    found: SnapshotLocation,
+    look: Callable[[], ArchivedFiles],
+    archive: Callable[[], ObjectArchive],
     prices: Mapping[str, Price],
     progress: Progress,
     *,
@@ -150,7 +152,7 @@ def recall(
     finally:
         progress.end()
     return Recall(
-        shelved(found, after, table),
+        with_archive_state(found, after, table),
         after.files,
         len(after.archived),
         after.bytes,
@@ -170,7 +172,7 @@ def _check(days: int, speed: str) -> None:
         raise UsageError(reason=f"recall at speed {speed!r}: one of {', '.join(SPEEDS)}", hint="")
 
 
-def _wanted(shelf: Shelf, until: datetime) -> list[Stored]:
+def _wanted(shelf: ArchivedFiles, until: datetime) -> list[StoredObject]:
     """The files to request: those not requested yet, and those whose recall ends more than a day (the rounding) too early."""
     early = until - timedelta(days=1)
     return [
@@ -178,18 +180,18 @@ def _wanted(shelf: Shelf, until: datetime) -> list[Stored]:
     ]
 
 
-def _advance(progress: Progress, shelf: Shelf, seen: int) -> int:
+def _advance(progress: Progress, shelf: ArchivedFiles, seen: int) -> int:
     there = shelf.bytes - sum(each.size for each in shelf.locked)
     progress.advance(there - seen)
     return there
 
 
-def _ready_by(locked: Sequence[Stored], speed: str, now: datetime) -> datetime | None:
+def _ready_by(locked: Sequence[StoredObject], speed: str, now: datetime) -> datetime | None:
     hours = [_HOURS[each.storage_class, speed] for each in locked]
     return now + timedelta(hours=max(hours)) if hours else None
 
 
-def cost(objects: Sequence[Stored], prices: Mapping[str, Price]) -> float:
+def cost(objects: Sequence[StoredObject], prices: Mapping[str, Price]) -> float:
     """The cost of the requests and the retrieved bytes. The temporary copies are billed as STANDARD per day in addition."""
     total = 0.0
     for each in objects:

@@ -31,8 +31,8 @@ from lakewarden import clock
 from lakewarden.deletion.holds import Holds, gather
 from lakewarden.errors import Refused
 from lakewarden.jobs.cold.cost import early_fees
-from lakewarden.jobs.cold.table import NOT_KNOWN, Cold, lying
-from lakewarden.jobs.deps import Grounds
+from lakewarden.jobs.cold.table import NOT_KNOWN, Cold, cold_copies
+from lakewarden.jobs.deps import JobDeps
 from lakewarden.jobs.expire.plan import waits_for_pins
 from lakewarden.jobs.journaled_commit import journaled_commit
 from lakewarden.jobs.run_context import ColdStep, DeletingStep, RunContext
@@ -45,9 +45,9 @@ from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
 from lakewarden.state.cold import ColdFiles, ColdSnapshots
 from lakewarden.state.trash import TrashedFiles
-from lakewarden.state.trash import take_back as out_of_verdicts
-from lakewarden.state.trash_batches import COLD_RETENTION, Verdict
-from lakewarden.storage.archive import Archive
+from lakewarden.state.trash import take_back as out_of_batches
+from lakewarden.state.trash_batches import COLD_RETENTION, TrashBatch
+from lakewarden.storage.archive import ObjectArchive
 from lakewarden.tables.interface import ColdHome
 
 CAUSE = COLD_RETENTION
@@ -57,7 +57,7 @@ _SNAPSHOT = "cold snapshot"
 
 
 @dataclass(frozen=True, slots=True)
-class Releasing:
+class ColdRelease:
     """The snapshots and files to release; empty if no retention is over."""
 
     action: ReleaseSnapshots | None = None
@@ -69,21 +69,21 @@ class Releasing:
         return () if self.action is None else self.action.snapshot_ids
 
 
-def prepare(grounds: Grounds, cold: Cold, live: TableView, policy: Policy, now: datetime) -> Releasing:
+def prepare(deps: JobDeps, cold: Cold, live: TableView, policy: Policy, now: datetime) -> ColdRelease:
     if policy.maybe_hours(_KEY) is None:
-        return Releasing()
+        return ColdRelease()
     if cold.tier.stays_because:
         why = f"{cold.tier.stays_because}, and this setting has no effect: {policy.explain(_KEY)}"
-        return Releasing(skipped=((_SNAPSHOT, len(cold.view.snapshots), 0, Reason(ReasonKind.UNFIT, why)),))
-    over, skipped = plan(cold, live, gather(cold.view, grounds.state, now), policy, now)
+        return ColdRelease(skipped=((_SNAPSHOT, len(cold.view.snapshots), 0, Reason(ReasonKind.UNFIT, why)),))
+    over, skipped = plan(cold, live, gather(cold.view, deps.state, now), policy, now)
     if not over:
-        return Releasing(skipped=tuple(skipped))
+        return ColdRelease(skipped=tuple(skipped))
     files = cold.only(frozenset(over))
-    copies = ColdFiles(grounds.state).copies(live.uuid, files["path"].to_pylist())
-    fees = early_fees(lying([*copies.values()], now), grounds.prices)
+    copies = ColdFiles(deps.state).copies(live.uuid, files["path"].to_pylist())
+    fees = early_fees(cold_copies([*copies.values()], now), deps.prices)
     size = pc.sum(files["size"]).as_py() or 0
     action = ReleaseSnapshots(tuple(over), files.num_rows, size, fees, _why(policy, fees))
-    return Releasing(action, files, tuple(skipped))
+    return ColdRelease(action, files, tuple(skipped))
 
 
 def plan(
@@ -131,11 +131,11 @@ def execute(
     cold: Cold,
     live: TableView,
     policy: Policy,
-    grounds: Grounds,
+    deps: JobDeps,
     context: RunContext,
 ) -> dict[str, int]:
     """Release the planned snapshots. The cold table is read again: new snapshots of this run may need files of the plan."""
-    over, _ = plan(cold, live, gather(cold.view, grounds.state, clock.now()), policy, clock.now())
+    over, _ = plan(cold, live, gather(cold.view, deps.state, clock.now()), policy, clock.now())
     ids = [each for each in action.snapshot_ids if each in set(over)]
     if not ids:
         return {"snapshots_released": 0, "files_trashed": 0}
@@ -143,16 +143,16 @@ def execute(
     detail = {"snapshot_ids": ids, "cold": str(cold.home.ref), "of": live.uuid}
     stamped = files.append_column("stamp", pa.nulls(files.num_rows, pa.string()))
     ref, uuid = str(cold.home.ref), cold.view.uuid
-    TrashedFiles(grounds.state).trash(context.run_id, ref, uuid, CAUSE, _REASON, stamped, detail, clock.now())
-    context.step(DeletingStep.TRASHING, {"verdict": context.run_id, "files": files.num_rows})
+    TrashedFiles(deps.state).trash(context.run_id, ref, uuid, CAUSE, _REASON, stamped, detail, clock.now())
+    context.step(DeletingStep.TRASHING, {"batch": context.run_id, "files": files.num_rows})
 
     def commit() -> None:
-        _refuse_pinned(grounds, cold, ids, context.run_id)
+        _refuse_pinned(deps, cold, ids, context.run_id)
         context.writer.cold().release(live, cold.home, ids)
 
     def in_force(_: None) -> dict[str, Any]:
-        enforce(grounds, context.run_id, live.uuid, ids, files["path"].to_pylist())
-        return {"verdict": context.run_id, "files": files.num_rows}
+        enforce(deps, context.run_id, live.uuid, ids, files["path"].to_pylist())
+        return {"batch": context.run_id, "files": files.num_rows}
 
     steps = (ColdStep.RELEASING, ColdStep.RELEASED)
     result = journaled_commit(context, detail, commit, in_force, steps=steps)
@@ -161,11 +161,11 @@ def execute(
     return {"snapshots_released": len(ids), "files_trashed": files.num_rows}
 
 
-def _refuse_pinned(grounds: Grounds, cold: Cold, ids: Collection[int], verdict_id: str) -> None:
+def _refuse_pinned(deps: JobDeps, cold: Cold, ids: Collection[int], batch_id: str) -> None:
     """Raises for a pin made since the plan. A later pin still protects the files: purge keeps the files of pinned snapshots."""
-    for hold in gather(cold.view, grounds.state, clock.now()).holds:
+    for hold in gather(cold.view, deps.state, clock.now()).holds:
         if hold.kind is HoldKind.PIN and hold.snapshot_id in ids:
-            TrashedFiles(grounds.state).void(verdict_id)
+            TrashedFiles(deps.state).void(batch_id)
             raise Refused(
                 action="release",
                 target=f"snapshot {hold.snapshot_id} of {cold.home.ref}",
@@ -175,36 +175,36 @@ def _refuse_pinned(grounds: Grounds, cold: Cold, ids: Collection[int], verdict_i
 
 
 def enforce(
-    grounds: Grounds, verdict_id: str, table_uuid: str, snapshot_ids: Collection[int], paths: Sequence[str]
+    deps: JobDeps, batch_id: str, table_uuid: str, snapshot_ids: Collection[int], paths: Sequence[str]
 ) -> None:
     """Make the batch effective, after the snapshots left the cold table. Each step can be repeated. The records of the copies
     are removed first, so that nothing relies on a copy that may be deleted."""
     now = clock.now()
-    ColdFiles(grounds.state).let_go(table_uuid, paths, now)
-    ColdSnapshots(grounds.state).leave(table_uuid, snapshot_ids, now)
-    TrashedFiles(grounds.state).enforce(verdict_id, now)
+    ColdFiles(deps.state).let_go(table_uuid, paths, now)
+    ColdSnapshots(deps.state).leave(table_uuid, snapshot_ids, now)
+    TrashedFiles(deps.state).enforce(batch_id, now)
 
 
-def settle(grounds: Grounds, verdict: Verdict, home: ColdHome | None) -> bool:
+def settle(deps: JobDeps, batch: TrashBatch, home: ColdHome | None) -> bool:
     """Settle a release whose process stopped. True if the snapshots are gone from the cold table, so that the batch is effective."""
-    ids, uuid = verdict.detail["snapshot_ids"], verdict.detail["of"]
-    files = TrashedFiles(grounds.state)
+    ids, uuid = batch.detail["snapshot_ids"], batch.detail["of"]
+    files = TrashedFiles(deps.state)
     if home is None or not home.snapshots.isdisjoint(ids):
-        files.void(verdict.id)
+        files.void(batch.id)
         return False
-    paths = [path for page in files.trashed_paths(verdict.table_uuid) for path in page.to_pylist()]
-    enforce(grounds, verdict.id, uuid, ids, paths)
+    paths = [path for page in files.trashed_paths(batch.table_uuid) for path in page.to_pylist()]
+    enforce(deps, batch.id, uuid, ids, paths)
     return True
 
 
-def take_back(grounds: Grounds, live: TableView, cold: Cold, moved: Mapping[str, str], run_id: str) -> None:
+def take_back(deps: JobDeps, live: TableView, cold: Cold, moved: Mapping[str, str], run_id: str) -> None:
     """Take copies out of the trash that an earlier release put there, before a hand-off relies on them.
 
     `moved` maps each file to the path of its copy. An archived copy cannot be read; if size and etag are unchanged, its
     record is valid again. All other copies are compared by the copying step.
     """
     note = f"needed again by the hand-off of run {run_id}"
-    going = out_of_verdicts(grounds.state, cold.view.uuid, [*moved.values()], note, clock.now())
+    going = out_of_batches(deps.state, cold.view.uuid, [*moved.values()], note, clock.now())
     if going:
         raise Refused(
             action="hand off to",
@@ -212,11 +212,11 @@ def take_back(grounds: Grounds, live: TableView, cold: Cold, moved: Mapping[str,
             reason=f"a run is deleting {going[0]} right now, and it is needed again",
             hint="wait until purge of the cold table ends, then run handoff again",
         )
-    records = ColdFiles(grounds.state)
+    records = ColdFiles(deps.state)
     known = records.let_go_among(live.uuid, [*moved])
     archived = [each for each in known.values() if each.storage_class in ARCHIVED]
     if archived:
-        states = Archive(cold.home.io).look([each.cold_path for each in archived])
+        states = ObjectArchive(cold.home.io).look([each.cold_path for each in archived])
         same = [
             each.cold_path
             for each, now in zip(archived, states, strict=True)

@@ -9,8 +9,8 @@ from datetime import datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakewarden.jobs.cold.cost import Lying
-from lakewarden.jobs.deps import Grounds
+from lakewarden.jobs.cold.cost import ColdCopy
+from lakewarden.jobs.deps import JobDeps
 from lakewarden.model.reason import Reason, ReasonKind
 from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
@@ -39,20 +39,20 @@ class Cold:
         return mine.filter(pc.invert(pc.is_in(mine["path"], value_set=others.combine_chunks())))
 
 
-def look(grounds: Grounds, format_: TableFormat, view: TableView, policy: Policy) -> Cold | None:
+def look(deps: JobDeps, format_: TableFormat, view: TableView, policy: Policy) -> Cold | None:
     """The cold table; None if nothing was handed off yet."""
     home = format_.cold_tier().find(view, policy.text("handoff_catalog"))
     if home is None:
         return None
-    cold = grounds.lake.format_for(home.ref)
-    known = ColdSnapshots(grounds.state).handed(view.uuid)
+    cold = deps.lake.format_for(home.ref)
+    known = ColdSnapshots(deps.state).handed(view.uuid)
     handed = {snapshot: known[snapshot] for snapshot in home.snapshots if snapshot in known}
     return Cold(home, cold.view(home.ref), cold.cold_tier(), handed)
 
 
-def lying(copies: Sequence[ColdFile], now: datetime) -> list[Lying]:
+def cold_copies(copies: Sequence[ColdFile], now: datetime) -> list[ColdCopy]:
     """The copies with size, class and age, for computing their cost."""
     return [
-        Lying(copy.size, copy.storage_class, (now - (copy.class_since or now)).total_seconds() / 86400)
+        ColdCopy(copy.size, copy.storage_class, (now - (copy.class_since or now)).total_seconds() / 86400)
         for copy in copies
     ]

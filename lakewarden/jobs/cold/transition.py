@@ -21,8 +21,8 @@ from lakewarden import clock
 from lakewarden.errors import LakewardenError
 from lakewarden.jobs.cold.copies import in_tasks
 from lakewarden.jobs.cold.cost import age_cost
-from lakewarden.jobs.cold.table import NOT_KNOWN, Cold, lying
-from lakewarden.jobs.deps import Grounds
+from lakewarden.jobs.cold.table import NOT_KNOWN, Cold, cold_copies
+from lakewarden.jobs.deps import JobDeps
 from lakewarden.jobs.run_context import ColdStep, RunContext
 from lakewarden.jobs.units import run_units
 from lakewarden.model.actions import AgeFiles
@@ -32,7 +32,7 @@ from lakewarden.model.skipped import SkippedRow
 from lakewarden.policy.resolve import Policy
 from lakewarden.rewrite.copy.copy import CopyTask, measure
 from lakewarden.state.cold import ColdFile, ColdFiles
-from lakewarden.storage.archive import Archive
+from lakewarden.storage.archive import ObjectArchive
 from lakewarden.storage.s3_copy import on_s3
 from lakewarden.tables.interface import ColdTier
 
@@ -43,7 +43,7 @@ _PORTION = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Ageing:
+class ClassTransition:
     """The planned transition; empty if nothing is old enough. `files` are the copies to move."""
 
     action: AgeFiles | None = None
@@ -52,19 +52,19 @@ class Ageing:
 
 
 def prepare(
-    grounds: Grounds, cold: Cold, table_uuid: str, policy: Policy, now: datetime, leaving: Collection[int]
-) -> Ageing:
+    deps: JobDeps, cold: Cold, table_uuid: str, policy: Policy, now: datetime, leaving: Collection[int]
+) -> ClassTransition:
     """Plan the transition. Reads the cold table's metadata if a snapshot is old enough. Snapshots being released are ignored."""
     wait = policy.maybe_hours(_WAIT)
     if wait is None:
-        return Ageing()
+        return ClassTransition()
     stay = [snapshot.id for snapshot in cold.view.snapshots if snapshot.id not in leaving]
     if not on_s3(cold.home.location):
         why = f"its store has no storage classes, so nothing can be moved: {cold.home.location}"
-        return Ageing(skipped=((_SNAPSHOT, len(stay), 0, Reason(ReasonKind.UNFIT, why)),))
+        return ClassTransition(skipped=((_SNAPSHOT, len(stay), 0, Reason(ReasonKind.UNFIT, why)),))
     old, skipped = due(stay, cold.handed, wait, now, policy.explain(_WAIT))
     if not old:
-        return Ageing(skipped=tuple(skipped))
+        return ClassTransition(skipped=tuple(skipped))
     every = _data(cold.tier, cold.tier.closure(cold.view, old))
     mine = _data(cold.tier, cold.only(frozenset(old) | frozenset(leaving)))
     mine = mine.filter(pc.is_in(mine["path"], value_set=every["path"].combine_chunks()))
@@ -72,11 +72,11 @@ def prepare(
     bytes_ = (pc.sum(every["size"]).as_py() or 0) - (pc.sum(mine["size"]).as_py() or 0)
     needed = Reason(ReasonKind.SHARED, "a younger cold snapshot needs it too")
     skipped.append((_FILE, shared, bytes_, needed))
-    records = ColdFiles(grounds.state).copies(table_uuid, mine["path"].to_pylist())
+    records = ColdFiles(deps.state).copies(table_uuid, mine["path"].to_pylist())
     unknown = mine.num_rows - len(records)
     lost = Reason(ReasonKind.NOT_KNOWN, "the state database has no record of the copy")
     skipped.append((_FILE, unknown, 0, lost))
-    return plan([*records.values()], len(old), skipped, policy, grounds.prices, now)
+    return plan([*records.values()], len(old), skipped, policy, deps.prices, now)
 
 
 def due(
@@ -97,7 +97,7 @@ def plan(
     policy: Policy,
     prices: Mapping[str, Price],
     now: datetime,
-) -> Ageing:
+) -> ClassTransition:
     """Which of these copies are moved. Pure."""
     deep = policy.text(_CLASS)
     there = [copy for copy in copies if copy.storage_class == deep]
@@ -105,17 +105,17 @@ def plan(
     skipped = [*skipped, (_FILE, len(there), sum(each.size for each in there), done)]
     goes = tuple(copy for copy in copies if copy.storage_class != deep)
     if not goes:
-        return Ageing(skipped=tuple(skipped))
+        return ClassTransition(skipped=tuple(skipped))
     unread = sum(copy.size for copy in goes if copy.proven_at is None)
     action = AgeFiles(
         len(goes),
         sum(copy.size for copy in goes),
         deep,
         unread,
-        age_cost(lying(goes, now), deep, unread, prices),
+        age_cost(cold_copies(goes, now), deep, unread, prices),
         f"needed by {snapshots:,} old cold snapshots and by no younger one: {policy.explain(_WAIT)}",
     )
-    return Ageing(action, goes, tuple(skipped))
+    return ClassTransition(action, goes, tuple(skipped))
 
 
 def execute(
@@ -123,11 +123,11 @@ def execute(
     files: Sequence[ColdFile],
     cold: Cold,
     table_uuid: str,
-    grounds: Grounds,
+    deps: JobDeps,
     context: RunContext,
 ) -> dict[str, int]:
     """Move the copies in batches. Problems with single files are reported after all others are done."""
-    archive, records = Archive(cold.home.io), ColdFiles(grounds.state)
+    archive, records = ObjectArchive(cold.home.io), ColdFiles(deps.state)
     counters, troubles = {"files_aged": 0, "bytes_aged": 0}, dict[str, str]()
 
     def move(start: int) -> None:

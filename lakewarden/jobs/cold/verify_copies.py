@@ -17,7 +17,7 @@ import pyarrow as pa
 from lakewarden import clock
 from lakewarden.jobs.cold.archived_copies import changed, in_archive
 from lakewarden.jobs.cold.copies import in_tasks, place, record
-from lakewarden.jobs.deps import Grounds
+from lakewarden.jobs.deps import JobDeps
 from lakewarden.jobs.run_context import RunContext
 from lakewarden.model.location import inside
 from lakewarden.model.table import TableView
@@ -33,7 +33,7 @@ def unproven(
     context: RunContext,
     view: TableView,
     policy: Policy,
-    grounds: Grounds,
+    deps: JobDeps,
     files: pa.Table,
     promised: Mapping[str, frozenset[int]],
 ) -> dict[str, str]:
@@ -45,16 +45,16 @@ def unproven(
     home = context.format.cold_tier().find(view, policy.text("handoff_catalog"))
     if home is None:
         return dict.fromkeys(paths, "there is no cold table")
-    gone = home.snapshots | ColdSnapshots(grounds.state).left(view.uuid)
+    gone = home.snapshots | ColdSnapshots(deps.state).left(view.uuid)
     reasons = {
         path: f"{home.ref} does not have snapshot {min(ids - gone)}"
         for path, ids in promised.items()
         if not ids <= gone
     }
     modified = dict(zip(paths, files["modified"].to_pylist(), strict=True))
-    proof = _Proof(context, view, home, grounds, policy.maybe_text("handoff_storage_class"))
+    proof = _Proof(context, view, home, deps, policy.maybe_text("handoff_storage_class"))
     rest = [path for path in paths if path not in reasons]
-    records = ColdFiles(grounds.state)
+    records = ColdFiles(deps.state)
     every, over = records.among(view.uuid, rest), records.let_go_among(view.uuid, rest)
     # Snapshots that cold retention has released need no copy any more.
     reasons |= proof.unknown([path for path in rest if path not in every and path not in over])
@@ -71,11 +71,11 @@ class _Proof:
         context: RunContext,
         view: TableView,
         home: ColdHome,
-        grounds: Grounds,
+        deps: JobDeps,
         storage_class: str | None,
     ) -> None:
         self.context, self.view, self.home, self.storage_class = context, view, home, storage_class
-        self.state, self.tier = grounds.state, context.format.cold_tier()
+        self.state, self.tier = deps.state, context.format.cold_tier()
 
     def unknown(self, paths: Sequence[str]) -> dict[str, str]:
         """Files without a record, which may have been lost: a copy that equals the live file is accepted and recorded."""

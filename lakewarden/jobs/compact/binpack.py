@@ -70,7 +70,7 @@ def settled_mark(target_bytes: int, clustering: str) -> str:
     return f"t{target_bytes}" + (f"-c{clustering}" if clustering else "")
 
 
-class Settled:
+class SettledFiles:
     """Which files are settled, by their names or by the summary of the commit that added them."""
 
     def __init__(self, view: TableView, target_bytes: int, clustering: str = "") -> None:

@@ -18,7 +18,7 @@ from lakewarden.deletion.permit import (
     for_uncommitted_outputs,
     never_sent,
 )
-from lakewarden.jobs.journaled_commit import Fate
+from lakewarden.jobs.journaled_commit import CleanupResult
 from lakewarden.model.table_name import TableRef
 from lakewarden.rewrite.read.store import Store
 from lakewarden.tables.interface import TableFormat
@@ -36,7 +36,7 @@ def discard(
     *,
     prefixes: Iterable[str] = (),
     native: Sequence[str] = (),
-) -> Fate:
+) -> CleanupResult:
     """The only way to remove outputs of a run: files under the run's journaled prefixes, and files that the format's
     library named.
 
@@ -49,7 +49,7 @@ def discard(
         planned = _under(prefixes, io)
         wanted = [*planned, *native]
         if not wanted:
-            return Fate.GONE
+            return CleanupResult.GONE
         if begun is None or sent:
             unnamed, named = ask_table(format_, table, uuid, wanted)
         else:
@@ -59,12 +59,12 @@ def discard(
             raise
         # Any error: without the table's answer all files stay.
         log.warning("outputs of run %s stay, because %s cannot be asked: %s", run_id, table, error)
-        return Fate.UNTOLD
+        return CleanupResult.UNTOLD
     if named:
-        return Fate.COMMITTED
+        return CleanupResult.COMMITTED
     _erase_all(for_uncommitted_outputs(run_id, planned, unnamed), io)
     _erase_all(for_native_outputs(run_id, native, unnamed), io)
-    return Fate.GONE
+    return CleanupResult.GONE
 
 
 def discard_unnamed(

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from lakewarden.jobs.compact.binpack import Candidate, Settled, outputs_for, skip_all
+from lakewarden.jobs.compact.binpack import Candidate, SettledFiles, outputs_for, skip_all
 from lakewarden.model.reason import Reason, ReasonKind
 from lakewarden.model.skipped import SkippedRow
 from lakewarden.model.table import SortField, SortOrder, TableView
@@ -143,7 +143,7 @@ def choose_members(
 ) -> tuple[list[Candidate], list[SkippedRow]]:
     """The files of a partition to order together, and why the others are left."""
     target = policy.int("rewrite_target_bytes")
-    in_order = Settled(view, target, chosen.tag)
+    in_order = SettledFiles(view, target, chosen.tag)
     fresh = [each for each in members if not in_order(each)]
     ordered = [each for each in members if in_order(each)]
     done = Reason(ReasonKind.SETTLED, f"already ordered by {_by(chosen)}")

@@ -17,12 +17,12 @@ from lakewarden.model.table import TableView
 from lakewarden.rewrite.deletes.remap import RemapTask, remap
 from lakewarden.rewrite.read.project import Unfit
 from lakewarden.rewrite.read.store import MissingSource
-from lakewarden.rewrite.task import Part
+from lakewarden.rewrite.task import SlicePart
 from lakewarden.spark.tasks import fan_out
-from lakewarden.tables.interface import Arrived
+from lakewarden.tables.interface import ConcurrentDelete
 
 
-class Arrivals:
+class ConcurrentDeletes:
     """Takes in deletes for one commit.
 
     `written`: all delete files that it wrote. `used`: those of the newest attempt. Delete files of failed attempts are not
@@ -33,7 +33,7 @@ class Arrivals:
         self,
         context: RunContext,
         view: TableView,
-        parts: Mapping[str, tuple[Part, ...]],
+        parts: Mapping[str, tuple[SlicePart, ...]],
         task: Callable[[str], RemapTask],
     ) -> None:
         """`task` makes the remapping of one output, before any delete is given to it."""
@@ -46,7 +46,7 @@ class Arrivals:
         self.used: list[str] = []
         self.rows = 0
 
-    def positions(self, arrived: Sequence[Arrived]) -> Mapping[str, Any]:
+    def positions(self, arrived: Sequence[ConcurrentDelete]) -> Mapping[str, Any]:
         tasks = [task for path in self._parts if (task := self._with(path, arrived)) is not None]
         self.rows = 0
         if not tasks:
@@ -61,7 +61,7 @@ class Arrivals:
         self.rows = sum(len(each) for each in struck.values())
         return struck
 
-    def _with(self, path: str, arrived: Sequence[Arrived]) -> RemapTask | None:
+    def _with(self, path: str, arrived: Sequence[ConcurrentDelete]) -> RemapTask | None:
         sources = {part.slice.path for part in self._parts[path]}
         applying = [each for each in arrived if sources.intersection(each.applies_to)]
         if not applying:

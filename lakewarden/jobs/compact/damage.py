@@ -15,7 +15,7 @@ from lakewarden.model.actions import RewriteGroup
 from lakewarden.model.files import FileSet
 from lakewarden.model.location import normal
 from lakewarden.model.table import TableView
-from lakewarden.rewrite.interface import Trouble, Written
+from lakewarden.rewrite.interface import GroupResult, RewriteProblem
 from lakewarden.rewrite.read.decode import Footer, WrongFooter
 from lakewarden.spark.tasks import Meter, task_reason
 from lakewarden.tables.jvm import JavaError
@@ -25,7 +25,7 @@ _ADVICE = "`lakewarden fsck TABLE --deep` names every damaged file"
 
 def sound(
     groups: Sequence[RewriteGroup], view: TableView, files: FileSet, context: RunContext
-) -> tuple[list[RewriteGroup], list[Written]]:
+) -> tuple[list[RewriteGroup], list[GroupResult]]:
     """Groups without a damaged file, and the damage of the others."""
     places = sorted({place for group in groups for place in group.deletes})
     paths = pa.array([path for group in groups for path in group.paths()], pa.string())
@@ -43,7 +43,9 @@ def sound(
         if first is None:
             good.append(group)
         else:
-            bad.append(Written(group, (), Trouble(False, "", f"{first}; {_ADVICE}"), engine=group.engine))
+            bad.append(
+                GroupResult(group, (), RewriteProblem(False, "", f"{first}; {_ADVICE}"), engine=group.engine)
+            )
     return good, bad
 
 

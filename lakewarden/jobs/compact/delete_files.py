@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from lakewarden.errors import CommitLost
 from lakewarden.jobs.compact.damage import merge_trouble
-from lakewarden.jobs.journaled_commit import Fate, intent_of, journaled_commit
+from lakewarden.jobs.journaled_commit import CleanupResult, intent_of, journaled_commit
 from lakewarden.jobs.run_context import RunContext, StepName
 from lakewarden.lineage.summary import Lineage
 from lakewarden.model.actions import DropDeletes, MergeDeletes
@@ -18,7 +18,7 @@ from lakewarden.tables.interface import Rewrite
 
 
 @dataclass(frozen=True, slots=True)
-class Chore:
+class DeleteFileResult:
     """How one chore ended. A chore that found nothing to do is done, without a snapshot."""
 
     state: RunState
@@ -27,11 +27,13 @@ class Chore:
     delete_files: int = 0
 
 
-def has_chores(plan: Plan) -> bool:
+def has_delete_actions(plan: Plan) -> bool:
     return any(isinstance(action, DropDeletes | MergeDeletes) for action in plan.actions)
 
 
-def do_chores(plan: Plan, view: TableView, files: FileSet, context: RunContext) -> list[Chore]:
+def run_delete_actions(
+    plan: Plan, view: TableView, files: FileSet, context: RunContext
+) -> list[DeleteFileResult]:
     """Each in its own commit, numbered after the groups."""
     chores = []
     for number, action in enumerate(plan.actions):
@@ -47,9 +49,9 @@ def _do(
     view: TableView,
     files: FileSet,
     context: RunContext,
-) -> Chore:
+) -> DeleteFileResult:
     if isinstance(action, MergeDeletes) and (reason := merge_trouble(view, files, context)):
-        return Chore(RunState.PARTIAL, reason)
+        return DeleteFileResult(RunState.PARTIAL, reason)
     lineage = Lineage(
         operation="compaction",
         run_id=context.run_id,
@@ -70,12 +72,12 @@ def _do(
             )
         return context.writer.merge_deletes(view.ref, action.where, 2, summary)
 
-    def discard_lost(error: CommitLost) -> Fate:
+    def discard_lost(error: CommitLost) -> CleanupResult:
         context.step(StepName.DISCARDED, {"groups": [number]})
-        return Fate.GONE
+        return CleanupResult.GONE
 
     result = journaled_commit(
         context, intent, commit, lambda id_: {**intent, "snapshot_id": id_}, discard=discard_lost
     )
     count = len(action.keys) if isinstance(action, DropDeletes) else action.delete_files
-    return Chore(result.state, result.reason, result.value, 0 if result.value is None else count)
+    return DeleteFileResult(result.state, result.reason, result.value, 0 if result.value is None else count)

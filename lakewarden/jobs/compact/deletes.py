@@ -29,8 +29,8 @@ from lakewarden.jobs.compact.binpack import (
     units,
 )
 from lakewarden.jobs.compact.cluster import clustering
-from lakewarden.jobs.compact.partition_age import sealed
-from lakewarden.jobs.compact.plan import Work, default_engine, empty_plan, finish_plan, make_group
+from lakewarden.jobs.compact.partition_age import partition_open_reason
+from lakewarden.jobs.compact.plan import PlanInputs, default_engine, empty_plan, finish_plan, make_group
 from lakewarden.model.actions import Bin, DropDeletes, MergeDeletes, RewriteGroup
 from lakewarden.model.files import DeleteFile, FileSet, Partition
 from lakewarden.model.plan import Plan
@@ -62,7 +62,7 @@ def plan(
         return replace(empty, reason=f"switched off: {policy.explain('delete_compaction_enabled')}", off=True)
     if files is None:
         return replace(empty, reason="the table has no snapshot yet")
-    work = Work(view, files, policy, chosen, default_engine(view, policy, unfit), {}, now)
+    work = PlanInputs(view, files, policy, chosen, default_engine(view, policy, unfit), {}, now)
     table = files.files
     twice, skipped = named_twice(table)
     carries = pc.and_not(carries_deletes(table), twice)
@@ -103,9 +103,9 @@ class _Deleted:
 
 
 def _plan_partition(
-    work: Work, partition: Partition, members: list[Candidate], counting: _Deleted
+    work: PlanInputs, partition: Partition, members: list[Candidate], counting: _Deleted
 ) -> tuple[list[RewriteGroup], list[SkippedRow], list[Candidate]]:
-    open_reason = sealed(work.view, partition, work.policy, work.now)
+    open_reason = partition_open_reason(work.view, partition, work.policy, work.now)
     if open_reason:
         return [], [skip_all(members, open_reason)], []
     heavy = [each for each in members if _worth_it(each, counting, work.policy)]
@@ -126,7 +126,7 @@ def _worth_it(each: Candidate, counting: _Deleted, policy: Policy) -> bool:
     return counting.rows(each) >= policy.float("delete_compaction_ratio") * max(1, each.records)
 
 
-def _groups(work: Work, partition: Partition, heavy: list[Candidate]) -> list[RewriteGroup]:
+def _groups(work: PlanInputs, partition: Partition, heavy: list[Candidate]) -> list[RewriteGroup]:
     """Files that were written in an order are rewritten one by one, which keeps it; the others are packed."""
     target, bound = work.policy.int("rewrite_target_bytes"), unit_bound(work.policy)
     tag = work.chosen.tag
@@ -144,12 +144,12 @@ def _groups(work: Work, partition: Partition, heavy: list[Candidate]) -> list[Re
     return groups
 
 
-def _why(members: Sequence[Candidate], work: Work) -> str:
+def _why(members: Sequence[Candidate], work: PlanInputs) -> str:
     files = len({place for each in members for place in each.deletes})
     return f"{files} delete file{'s' if files != 1 else ''} to apply: {work.policy.explain('delete_compaction_min_deletes')}"
 
 
-def _merge_deletes(work: Work, light: Sequence[Candidate]) -> list[MergeDeletes]:
+def _merge_deletes(work: PlanInputs, light: Sequence[Candidate]) -> list[MergeDeletes]:
     """Files that keep their deletes may still carry too many delete files; vectors are one per file already."""
     if work.policy.text("rewrite_branch") != "main":
         return []  # Iceberg's merge knows the main branch only
@@ -161,7 +161,7 @@ def _merge_deletes(work: Work, light: Sequence[Candidate]) -> list[MergeDeletes]
     return [MergeDeletes(len(small), size, reason, work.policy.maybe_text("rewrite_where"))]
 
 
-def _small(work: Work, light: Sequence[Candidate]) -> list[DeleteFile]:
+def _small(work: PlanInputs, light: Sequence[Candidate]) -> list[DeleteFile]:
     """What is about one data file merges with others about it, the rest with others of its partition."""
     limit = work.policy.int("rewrite_small_bytes")
     together: dict[str, set[int]] = {}

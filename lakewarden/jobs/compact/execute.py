@@ -19,12 +19,12 @@ from lakewarden.errors import CommitLost, Refused
 from lakewarden.jobs.compact.binpack import output_name, settled_mark
 from lakewarden.jobs.compact.cleanup import discard, discard_unnamed
 from lakewarden.jobs.compact.cluster import clustering
-from lakewarden.jobs.compact.concurrent_deletes import Arrivals
+from lakewarden.jobs.compact.concurrent_deletes import ConcurrentDeletes
 from lakewarden.jobs.compact.damage import sound
-from lakewarden.jobs.compact.delete_files import Chore, do_chores, has_chores
+from lakewarden.jobs.compact.delete_files import DeleteFileResult, has_delete_actions, run_delete_actions
 from lakewarden.jobs.compact.result import Result, digest_of, outcome, proof_of, speed
 from lakewarden.jobs.compact.retry import redo
-from lakewarden.jobs.journaled_commit import Fate, intent_of, journaled_commit
+from lakewarden.jobs.journaled_commit import CleanupResult, intent_of, journaled_commit
 from lakewarden.jobs.quiet_windows import BackOff, Paused, Windows
 from lakewarden.jobs.run_context import Outcome, RunContext, StepName
 from lakewarden.jobs.units import progress_of, run_units_at_once
@@ -38,10 +38,10 @@ from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
 from lakewarden.rewrite.arrow import ArrowEngine
 from lakewarden.rewrite.deletes.remap import RemapTask
-from lakewarden.rewrite.interface import Order, RewriteEngine, Written
+from lakewarden.rewrite.interface import GroupResult, Order, RewriteEngine
 from lakewarden.rewrite.native import NativeEngine
 from lakewarden.rewrite.write.encoding import odd_properties
-from lakewarden.spark.task_slots import Work
+from lakewarden.spark.task_slots import RunSlots
 from lakewarden.spark.tasks import Meter, kill_timeout, task_reason, ticking, wait_until_idle
 from lakewarden.tables.interface import Rewrite
 
@@ -71,15 +71,15 @@ def execute(plan: Plan, view: TableView, files: FileSet, policy: Policy, context
     return replace(made, counters={**made.counters, "delete_files_dropped": _dropped(made, view, context)})
 
 
-def _chores(plan: Plan, view: TableView, files: FileSet, context: RunContext) -> list[Chore]:
+def _chores(plan: Plan, view: TableView, files: FileSet, context: RunContext) -> list[DeleteFileResult]:
     """Do the chores, unless a quiet window has begun: then the next run does them."""
-    if not has_chores(plan):
+    if not has_delete_actions(plan):
         return []
     try:
         Windows.for_run(context.budgets, context.trigger).check(clock.now())
     except Paused as paused:
-        return [Chore(RunState.PARTIAL, str(paused))]
-    return do_chores(plan, view, files, context)
+        return [DeleteFileResult(RunState.PARTIAL, str(paused))]
+    return run_delete_actions(plan, view, files, context)
 
 
 def _dropped(made: Outcome, view: TableView, context: RunContext) -> int:
@@ -182,7 +182,7 @@ class _Rewriting:
         self.stop = context.stop.event
         self.windows = Windows.for_run(context.budgets, context.trigger)
         self.backoff = BackOff.of(context.budgets)
-        self.work = self._lanes()
+        self.work = self._slots()
         self.arrow = ArrowEngine(
             context.spark, context.run_id, io, context.task_memory, self.meter, self.work, self._gate
         )
@@ -194,11 +194,11 @@ class _Rewriting:
         # Groups whose outputs stay as evidence.
         self.kept: set[int] = set()
 
-    def _lanes(self) -> Work | None:
-        if self.context.lanes is None:
+    def _slots(self) -> RunSlots | None:
+        if self.context.slots is None:
             return None
         tasks = sum(len(group.bins) for group in self.plan.groups() if group.engine == "arrow")
-        return self.context.lanes.work(tasks, stop=self.stop, gate=self._gate, hold=self._hold)
+        return self.context.slots.work(tasks, stop=self.stop, gate=self._gate, hold=self._hold)
 
     def _gate(self) -> None:
         self.windows.check(clock.now())
@@ -229,7 +229,7 @@ class _Rewriting:
     def _unit(self, unit: Unit) -> list[Result]:
         if self.stop.is_set():
             return [Result(group, RunState.INTERRUPTED, "stopped before it was written") for group in unit]
-        written: list[Written] = []
+        written: list[GroupResult] = []
         try:
             self._gate()
             written = self._write(unit)
@@ -245,7 +245,7 @@ class _Rewriting:
         # From here on no error is caught: an error around a commit must never remove files that the commit may have added.
         return self._finish(written)
 
-    def _give_up(self, unit: Unit, written: Sequence[Written], error: Exception) -> list[Result]:
+    def _give_up(self, unit: Unit, written: Sequence[GroupResult], error: Exception) -> list[Result]:
         """Skip the whole unit. Spark may still be ending its tasks: their files are removed when they have ended."""
         wait_until_idle(self.context.spark)
         self._discard(unit, written)
@@ -253,7 +253,7 @@ class _Rewriting:
         reason = "stopped while it was written" if self.stop.is_set() else task_reason(error)
         return [self._skip(group, state, reason) for group in unit]
 
-    def _write(self, unit: Unit) -> list[Written]:
+    def _write(self, unit: Unit) -> list[GroupResult]:
         """Write each group by its engine. Groups that the kernel cannot write exactly go to the second engine."""
         arrow = [group for group in unit if group.engine == "arrow"]
         native = [group for group in unit if group.engine != "arrow"]
@@ -292,7 +292,7 @@ class _Rewriting:
             properties=self.context.format.rewrites().parquet_properties(self.view),
         )
 
-    def _finish(self, written: Sequence[Written]) -> list[Result]:
+    def _finish(self, written: Sequence[GroupResult]) -> list[Result]:
         good = [each for each in written if each.trouble is None and not each.differs]
         bad = [each for each in written if each.trouble is not None]
         differing = [each for each in written if each.trouble is None and each.differs]
@@ -302,7 +302,7 @@ class _Rewriting:
         results += [self._keep_evidence(each) for each in differing]
         return results + (self._commit(good) if good else [])
 
-    def _keep_evidence(self, written: Written) -> Result:
+    def _keep_evidence(self, written: GroupResult) -> Result:
         """The rows written differ from the rows read. They are never committed, and the files stay for an investigation."""
         paths = [file.path for file in written.outputs]
         self.context.step(
@@ -323,12 +323,12 @@ class _Rewriting:
         reason = f"{differing}; nothing was committed, and the outputs stay as evidence, the first of them {paths[0] if paths else 'none'}"
         return self._skip(written.group, RunState.FAILED, reason)
 
-    def _commit(self, written: Sequence[Written]) -> list[Result]:
+    def _commit(self, written: Sequence[GroupResult]) -> list[Result]:
         rewrite, arrivals = self._rewrite(written), self._arrivals(written)
         numbers, outputs = [each.group.number for each in written], [file.path for file in rewrite.added]
         intent = intent_of(numbers, outputs, rewrite.summary)
 
-        def discard_lost(error: CommitLost) -> Fate:
+        def discard_lost(error: CommitLost) -> CleanupResult:
             carried = arrivals.written if arrivals else ()
             return self._discard([each.group for each in written], written, carried)
 
@@ -363,7 +363,7 @@ class _Rewriting:
             for each in written
         ]
 
-    def _shares(self, written: Written) -> Mapping[str, float]:
+    def _shares(self, written: GroupResult) -> Mapping[str, float]:
         """The share of the new files that a query for one value opens, by their bounds."""
         names = list(written.group.share_before)
         if not names or not written.outputs:
@@ -371,7 +371,7 @@ class _Rewriting:
         paths = [file.path for file in written.outputs]
         return self.context.format.rewrites().clustering_of_outputs(self.view.ref, self.files, paths, names)
 
-    def _arrivals(self, written: Sequence[Written]) -> Arrivals | None:
+    def _arrivals(self, written: Sequence[GroupResult]) -> ConcurrentDeletes | None:
         """How deletes that arrive during the rewrite are carried over. None if rows changed their order or another engine
         wrote.
         """
@@ -383,9 +383,9 @@ class _Rewriting:
         def task(path: str) -> RemapTask:
             return self.arrow.remap_task(self._order([]), group_of[path], path, parts[path])
 
-        return Arrivals(self.context, self.view, parts, task)
+        return ConcurrentDeletes(self.context, self.view, parts, task)
 
-    def _rewrite(self, written: Sequence[Written]) -> Rewrite:
+    def _rewrite(self, written: Sequence[GroupResult]) -> Rewrite:
         groups = [each.group for each in written]
         lineage = Lineage(
             operation="compaction",
@@ -421,13 +421,13 @@ class _Rewriting:
         return Result(group, state, reason)
 
     def _discard(
-        self, groups: Sequence[RewriteGroup], written: Sequence[Written], carried: Sequence[str] = ()
-    ) -> Fate:
+        self, groups: Sequence[RewriteGroup], written: Sequence[GroupResult], carried: Sequence[str] = ()
+    ) -> CleanupResult:
         """Remove what these groups wrote, unless the table names it. A refusal is only logged: an orphan cannot damage the
         table.
         """
         if not groups:
-            return Fate.GONE
+            return CleanupResult.GONE
         numbers = [group.number for group in groups]
         native = [file.path for each in written if each.engine != "arrow" for file in each.outputs]
         try:
@@ -443,7 +443,7 @@ class _Rewriting:
             )
         except (OSError, Refused) as error:
             log.warning("outputs of run %s stay as orphans: %s", self.context.run_id, error)
-            return Fate.GONE
-        if fate is Fate.GONE:
+            return CleanupResult.GONE
+        if fate is CleanupResult.GONE:
             self.context.step(StepName.DISCARDED, {"groups": numbers})
         return fate

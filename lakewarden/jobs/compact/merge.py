@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from lakewarden.errors import LakewardenError, Refused
 from lakewarden.jobs.compact.cleanup import discard
-from lakewarden.jobs.journaled_commit import Fate, intent_of, journaled_commit
+from lakewarden.jobs.journaled_commit import CleanupResult, intent_of, journaled_commit
 from lakewarden.jobs.run_context import Outcome, RunContext, StepName
 from lakewarden.jobs.units import progress_of, reasons_of, run_units_at_once, state_of
 from lakewarden.lineage.summary import Lineage
@@ -24,7 +24,7 @@ from lakewarden.model.run import RunState
 from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
 from lakewarden.spark.tasks import cancel
-from lakewarden.tables.interface import Merged
+from lakewarden.tables.interface import MergedBuckets
 
 log = logging.getLogger(__name__)
 
@@ -33,14 +33,14 @@ Unit = tuple[MergeBuckets, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class UnitResult:
     """One unit of commit and how it ended. Only DONE ones have a snapshot."""
 
     unit: Unit
     state: RunState
     reason: str = ""
     snapshot_id: int | None = None
-    merged: Merged | None = None
+    merged: MergedBuckets | None = None
 
 
 def execute(plan: Plan, view: TableView, policy: Policy, context: RunContext) -> Outcome:
@@ -72,7 +72,7 @@ class _Merging:
         # One commit of this run at a time: two would only make each other retry.
         self.committing = threading.Lock()
 
-    def run(self, units: Sequence[Unit]) -> tuple[list[Ended], bool]:
+    def run(self, units: Sequence[Unit]) -> tuple[list[UnitResult], bool]:
         """How each unit ended, and whether a cancel or Ctrl-C cut the work short."""
         ended, interrupted = run_units_at_once(self.context, units, self._unit, self._cancel, repeat=True)
         return ended, interrupted or self.stop.is_set()
@@ -80,9 +80,9 @@ class _Merging:
     def _cancel(self) -> None:
         cancel(self.context.spark, self.context.run_id)
 
-    def _unit(self, unit: Unit) -> Ended:
+    def _unit(self, unit: Unit) -> UnitResult:
         if self.stop.is_set():
-            return Ended(unit, RunState.INTERRUPTED, "stopped before it was merged")
+            return UnitResult(unit, RunState.INTERRUPTED, "stopped before it was merged")
         try:
             merged = self._merge(unit)
         except LakewardenError as error:  # the failure of one unit is reported, and the others continue
@@ -102,14 +102,14 @@ class _Merging:
         # added.
         return self._commit(unit, merged)
 
-    def _merge(self, unit: Unit) -> Merged:
+    def _merge(self, unit: Unit) -> MergedBuckets:
         context = self.context
         context.spark.sparkContext.setJobGroup(
             context.run_id, f"lakewarden {self.view.ref}", interruptOnCancel=True
         )
         return self.engine.merge(self.view, unit, self.keep_runs)
 
-    def _commit(self, unit: Unit, merged: Merged) -> Ended:
+    def _commit(self, unit: Unit, merged: MergedBuckets) -> UnitResult:
         summary = self._lineage(unit, merged).summary()
         intent = intent_of([each.number for each in unit], list(merged.paths), summary)
         result = journaled_commit(
@@ -126,9 +126,9 @@ class _Merging:
         if not result.done:
             return self._skip(unit, result.state, result.reason)
         self.context.progress.advance(sum(each.bytes for each in unit))
-        return Ended(unit, RunState.DONE, "", result.value, merged)
+        return UnitResult(unit, RunState.DONE, "", result.value, merged)
 
-    def _discard(self, unit: Unit, merged: Merged) -> Fate:
+    def _discard(self, unit: Unit, merged: MergedBuckets) -> CleanupResult:
         """Remove the outputs of a commit that did not happen. A refusal is only logged: an orphan cannot damage the table."""
         try:
             numbers, context = [each.number for each in unit], self.context
@@ -138,19 +138,19 @@ class _Merging:
             )
         except (OSError, Refused) as error:
             log.warning("outputs of run %s stay as orphans: %s", self.context.run_id, error)
-            return Fate.GONE
-        if fate is Fate.GONE:
+            return CleanupResult.GONE
+        if fate is CleanupResult.GONE:
             self.context.step(StepName.DISCARDED, {"groups": numbers})
         return fate
 
-    def _skip(self, unit: Unit, state: RunState, reason: str) -> Ended:
+    def _skip(self, unit: Unit, state: RunState, reason: str) -> UnitResult:
         for each in unit:
             detail = {"group": each.number, "partition": each.partition, "reason": reason}
             self.context.step(StepName.SKIPPED, detail)
             self.context.progress.note(f"skipped {each.partition or 'the table'}: {reason}")
-        return Ended(unit, state, reason)
+        return UnitResult(unit, state, reason)
 
-    def _lineage(self, unit: Unit, merged: Merged) -> Lineage:
+    def _lineage(self, unit: Unit, merged: MergedBuckets) -> Lineage:
         base = self.plan.bounds.base_snapshot_id
         return Lineage(
             operation="compaction",
@@ -166,7 +166,7 @@ class _Merging:
         )
 
 
-def _outcome(plan: Plan, ended: Sequence[Ended], interrupted: bool) -> Outcome:
+def _outcome(plan: Plan, ended: Sequence[UnitResult], interrupted: bool) -> Outcome:
     done = [each for each in ended if each.state is RunState.DONE]
     merged = [each.merged for each in done if each.merged is not None]
     groups = sum(len(each.unit) for each in done)

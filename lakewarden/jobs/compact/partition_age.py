@@ -16,7 +16,9 @@ from lakewarden.policy.resolve import Policy
 _PERIODS = (KeyKind.YEAR, KeyKind.MONTH, KeyKind.DAY, KeyKind.HOUR)
 
 
-def sealed(view: TableView, partition: Partition, policy: Policy, now: datetime) -> Reason | None:
+def partition_open_reason(
+    view: TableView, partition: Partition, policy: Policy, now: datetime
+) -> Reason | None:
     """Why the partition is still open; None if it may be rewritten."""
     wait = policy.maybe_hours("rewrite_sealed_after_hours")
     if wait is None:

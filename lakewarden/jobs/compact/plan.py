@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from lakewarden.errors import PolicyError
 from lakewarden.jobs.compact.binpack import (
     Candidate,
-    Settled,
+    SettledFiles,
     candidates,
     carries_deletes,
     engine_for,
@@ -46,7 +46,7 @@ from lakewarden.jobs.compact.cluster import (
     expected_shares,
     outputs_of,
 )
-from lakewarden.jobs.compact.partition_age import sealed
+from lakewarden.jobs.compact.partition_age import partition_open_reason
 from lakewarden.jobs.compact.read_cost import Shares, cost_after, cost_before
 from lakewarden.model.actions import Bin, RewriteGroup
 from lakewarden.model.files import FileSet, Partition
@@ -60,7 +60,7 @@ from lakewarden.rewrite.write.encoding import row_group_bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class PlanInputs:
     """The inputs for planning any partition."""
 
     view: TableView
@@ -93,7 +93,7 @@ def plan(
         return replace(empty, reason="the table has no snapshot yet")
     if unfit and chosen.ordering is not None and view.format == "paimon":
         return leave_alone(Job.COMPACT, view, policy, f"Paimon's own writer only packs: {unfit}", now)
-    work = Work(view, files, policy, chosen, default_engine(view, policy, unfit), shares or {}, now)
+    work = PlanInputs(view, files, policy, chosen, default_engine(view, policy, unfit), shares or {}, now)
     looked_at, skipped = _candidates(work)
     groups: list[RewriteGroup] = []
     for partition_id, members in groupby(looked_at, key=lambda each: each.partition):
@@ -120,7 +120,7 @@ def empty_plan(job: Job, view: TableView, policy: Policy, now: datetime, chosen:
 
 def finish_plan(
     empty: Plan,
-    work: Work,
+    work: PlanInputs,
     groups: list[RewriteGroup],
     skipped: list[SkippedRow],
     summary: Callable[[Sequence[RewriteGroup]], str],
@@ -207,7 +207,7 @@ def default_engine(view: TableView, policy: Policy, unfit: str | None) -> tuple[
     return (view.format, unfit) if unfit else ("arrow", "")
 
 
-def _candidates(work: Work) -> tuple[list[Candidate], list[SkippedRow]]:
+def _candidates(work: PlanInputs) -> tuple[list[Candidate], list[SkippedRow]]:
     """The candidates, and the counts of all other files. Decided on whole columns."""
     table, policy = work.files.files, work.policy
     twice, skipped = named_twice(table)
@@ -245,9 +245,9 @@ def _small_key(policy: Policy) -> str:
 
 
 def _plan_partition(
-    work: Work, partition: Partition, members: list[Candidate]
+    work: PlanInputs, partition: Partition, members: list[Candidate]
 ) -> tuple[list[RewriteGroup], list[SkippedRow]]:
-    open_reason = sealed(work.view, partition, work.policy, work.now)
+    open_reason = partition_open_reason(work.view, partition, work.policy, work.now)
     if open_reason:
         return [], [skip_all(members, open_reason)]
     moving = moves(work.view, work.policy, partition)
@@ -257,7 +257,7 @@ def _plan_partition(
 
 
 def _move_partition(
-    work: Work, partition: Partition, members: list[Candidate]
+    work: PlanInputs, partition: Partition, members: list[Candidate]
 ) -> tuple[list[RewriteGroup], list[SkippedRow]]:
     """Every file goes to the other spec, also one that is alone or large enough."""
     policy = work.policy
@@ -278,7 +278,7 @@ def _moved(policy: Policy) -> str:
 
 
 def _pack_partition(
-    work: Work, partition: Partition, members: list[Candidate]
+    work: PlanInputs, partition: Partition, members: list[Candidate]
 ) -> tuple[list[RewriteGroup], list[SkippedRow]]:
     policy = work.policy
     target, largest = policy.int("rewrite_target_bytes"), policy.int("rewrite_max_bytes")
@@ -308,7 +308,7 @@ def _paths(bins: Sequence[Bin]) -> list[str]:
 
 
 def _cluster_partition(
-    work: Work, partition: Partition, members: list[Candidate], moving: bool
+    work: PlanInputs, partition: Partition, members: list[Candidate], moving: bool
 ) -> tuple[list[RewriteGroup], list[SkippedRow]]:
     policy, shares = work.policy, work.shares.get(partition.id, {})
     if work.files.ordered:
@@ -338,7 +338,7 @@ def _cluster_partition(
 
 
 def make_group(
-    work: Work, partition: Partition, members: Sequence[Candidate], bins: Sequence[Bin], reason: str
+    work: PlanInputs, partition: Partition, members: Sequence[Candidate], bins: Sequence[Bin], reason: str
 ) -> RewriteGroup:
     engine = engine_for(work.view, partition, members, work.files.deletes, work.policy, work.engine)
     return RewriteGroup(
@@ -360,7 +360,7 @@ def _enough(
 ) -> tuple[list[Candidate], list[SkippedRow]]:
     """The small files if there are enough new ones; settled ones join in but never start a rewrite."""
     target = policy.int("rewrite_target_bytes")
-    settled = Settled(view, target)
+    settled = SettledFiles(view, target)
     fresh = [each for each in small if not settled(each)]
     if len(fresh) < policy.int("rewrite_min_input_files"):
         reason = f"too few small files in the partition: {policy.explain('rewrite_min_input_files')}"

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from lakewarden.jobs.compact import buckets, deletes, plan
 from lakewarden.jobs.compact.cluster import clustering
-from lakewarden.jobs.deps import Grounds
+from lakewarden.jobs.deps import JobDeps
 from lakewarden.jobs.run_context import Prepared
 from lakewarden.model.run import Job
 from lakewarden.model.table import TableView
@@ -19,7 +19,7 @@ from lakewarden.tables.interface import RewriteSupport, TableFormat
 
 
 def prepare_compact(
-    grounds: Grounds, format_: TableFormat, view: TableView, policy: Policy, now: datetime
+    deps: JobDeps, format_: TableFormat, view: TableView, policy: Policy, now: datetime
 ) -> Prepared:
     if view.keyed:
         return buckets.prepare(format_, view, policy, now)
@@ -42,7 +42,7 @@ def prepare_compact(
 
 
 def prepare_deletes(
-    grounds: Grounds, format_: TableFormat, view: TableView, policy: Policy, now: datetime
+    deps: JobDeps, format_: TableFormat, view: TableView, policy: Policy, now: datetime
 ) -> Prepared:
     if view.keyed:
         return buckets.nothing_to_apply(view, policy, now)

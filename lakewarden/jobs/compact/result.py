@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lakewarden.jobs.compact.delete_files import Chore
+from lakewarden.jobs.compact.delete_files import DeleteFileResult
 from lakewarden.jobs.run_context import Outcome
 from lakewarden.jobs.units import reasons_of, state_of
 from lakewarden.model.actions import RewriteGroup
 from lakewarden.model.plan import Plan
 from lakewarden.model.run import RunState
 from lakewarden.rewrite.digest import Digest
-from lakewarden.rewrite.interface import Written
+from lakewarden.rewrite.interface import GroupResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Result:
     @classmethod
     def done(
         cls,
-        written: Written,
+        written: GroupResult,
         snapshot_id: int | None,
         shares: Mapping[str, float] | None = None,
         carried: int = 0,
@@ -67,7 +67,7 @@ def outcome(
     plan: Plan,
     results: Sequence[Result],
     interrupted: bool,
-    chores: Sequence[Chore] = (),
+    chores: Sequence[DeleteFileResult] = (),
     speed: Mapping[str, float] | None = None,
 ) -> Outcome:
     endings = [(each.state, each.snapshot_id) for each in results]
@@ -87,7 +87,7 @@ def outcome(
     return Outcome(state, reason, counters, snapshots)
 
 
-def _chore_reasons(chores: Sequence[Chore]) -> list[str]:
+def _chore_reasons(chores: Sequence[DeleteFileResult]) -> list[str]:
     reasons = [f"delete files: {each.reason}" for each in chores if each.reason]
     if any(each.state is RunState.DONE and each.snapshot_id is None for each in chores):
         reasons.append("delete files that applied to nothing are needed again, or gone already")
@@ -156,7 +156,7 @@ def _mean(shares: Sequence[float]) -> float:
     return round(sum(shares) / len(shares), 4)
 
 
-def digest_of(written: Sequence[Written]) -> str:
+def digest_of(written: Sequence[GroupResult]) -> str:
     """The digest for the summary: of every row, or, where pages were copied, of the values that were decoded."""
     digests = [each.written for each in written if each.written is not None]
     if len(digests) < len(written):
@@ -167,7 +167,7 @@ def digest_of(written: Sequence[Written]) -> str:
     return str(total)
 
 
-def proof_of(written: Sequence[Written]) -> str:
+def proof_of(written: Sequence[GroupResult]) -> str:
     """How the rows were proven, as parts joined by `+`.
 
     rows: every row by its digest. pages: the checksums of pages that were copied. values: beside those, the columns that were
@@ -177,7 +177,7 @@ def proof_of(written: Sequence[Written]) -> str:
     return "+".join(sorted({kind for each in written for kind in _proofs(each)}))
 
 
-def _proofs(written: Written) -> set[str]:
+def _proofs(written: GroupResult) -> set[str]:
     if not written.copied:
         return {"count" if written.written is None else "rows"}
     if written.written is None:

@@ -20,7 +20,7 @@ from lakewarden.policy.resolve import Policy
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class RetryPlan:
     """A plan of new groups on the newest snapshot, instead of these."""
 
     plan: Plan
@@ -30,7 +30,7 @@ class Again:
 
 def redo(
     plan: Plan, results: Sequence[Result], view: TableView, policy: Policy, context: RunContext
-) -> Again | None:
+) -> RetryPlan | None:
     """A plan for the groups that lost the race although all their files still exist; None if there are none.
 
     Commits of groups that the kernel packed carry new deletes over, so they rarely come here. If rows change their order,
@@ -58,7 +58,7 @@ def redo(
             f"writing {group.partition or 'the table'} again: deletes arrived during the rewrite"
         )
     bounds = replace(plan.bounds, base_snapshot_id=head)
-    return Again(
+    return RetryPlan(
         replace(plan, actions=groups, bounds=bounds), files, frozenset(group.number for group in whole)
     )
 

@@ -26,9 +26,9 @@ from lakewarden.deletion.holds import gather
 from lakewarden.deletion.restored_state import confirm_state
 from lakewarden.errors import CommitLost, LakewardenError, PolicyError, Refused
 from lakewarden.jobs.cold.handoff import handed_off
-from lakewarden.jobs.deps import Grounds, places_of
+from lakewarden.jobs.deps import JobDeps, places_of
 from lakewarden.jobs.expire import plan as expire
-from lakewarden.jobs.journaled_commit import CommitResult, Fate, ending, journaled_commit
+from lakewarden.jobs.journaled_commit import CleanupResult, CommitResult, ending, journaled_commit
 from lakewarden.jobs.run_context import DeletingStep, Outcome, Prepared, RunContext
 from lakewarden.jobs.units import progress_of
 from lakewarden.model.actions import TrashFiles
@@ -37,10 +37,10 @@ from lakewarden.model.plan import ManyTrashed, Plan
 from lakewarden.model.run import RunState
 from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
-from lakewarden.state.history import Archive
+from lakewarden.state.history import SnapshotArchive
 from lakewarden.state.trash import TrashedFiles
-from lakewarden.state.trash_batches import Verdict
-from lakewarden.tables.interface import HeldByRef, MovedOn, TableFormat
+from lakewarden.state.trash_batches import TrashBatch
+from lakewarden.tables.interface import HeldByRef, TableChanged, TableFormat
 from lakewarden.tables.reread import read_again
 
 CAUSE = "expire"
@@ -52,9 +52,7 @@ _COMMITS = 16
 _FIRST_WAIT, _LONGEST_WAIT = 0.05, 5.0
 
 
-def prepare(
-    grounds: Grounds, format_: TableFormat, view: TableView, policy: Policy, now: datetime
-) -> Prepared:
+def prepare(deps: JobDeps, format_: TableFormat, view: TableView, policy: Policy, now: datetime) -> Prepared:
     """The plan, and the files that only the planned snapshots need.
 
     Another tool may expire and delete the metadata that we are reading: then the plan is made again for the current table.
@@ -62,7 +60,7 @@ def prepare(
     ref = view.ref
     for left in reversed(range(_ATTEMPTS)):
         try:
-            made = _prepared(grounds, format_, view, policy, now)
+            made = _prepared(deps, format_, view, policy, now)
             break
         except (Refused, PolicyError):
             raise
@@ -72,12 +70,12 @@ def prepare(
 
 
 def _prepared(
-    grounds: Grounds, format_: TableFormat, view: TableView, policy: Policy, now: datetime
+    deps: JobDeps, format_: TableFormat, view: TableView, policy: Policy, now: datetime
 ) -> Prepared:
     expire.check(view, now)
     handed = handed_off(format_, view, policy)
     plan = expire.plan(
-        view, policy, gather(view, grounds.state, now, policy.hours("snapshot_restart_hours")), now, handed
+        view, policy, gather(view, deps.state, now, policy.hours("snapshot_restart_hours")), now, handed
     )
     ids = expire.snapshots_to_drop(plan)
     refs, changelogs = expire.refs_to_drop(plan, view), expire.changelogs_to_drop(plan)
@@ -87,22 +85,20 @@ def _prepared(
     return Prepared(_with_files(plan, files), view, policy, more=files)
 
 
-def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcome:
+def execute(prepared: Prepared, deps: JobDeps, context: RunContext) -> Outcome:
     view = prepared.view
-    places = places_of(grounds, prepared.policy)
-    refuse_forked(
-        "expire", view, places, lambda: context.format.view(view.ref), grounds.state, grounds.lake.strays
-    )
-    confirm_state("expire", view, grounds.state)
+    places = places_of(deps, prepared.policy)
+    refuse_forked("expire", view, places, lambda: context.format.view(view.ref), deps.state, deps.lake.strays)
+    confirm_state("expire", view, deps.state)
     for _ in range(_ATTEMPTS):
         context.stop.check()
         try:
-            return _attempt(prepared, grounds, context)
+            return _attempt(prepared, deps, context)
         except HeldByRef as error:
             context.progress.note(f"{error}: planning again")
-            TrashedFiles(grounds.state).void(context.run_id)
+            TrashedFiles(deps.state).void(context.run_id)
             view = context.format.view(prepared.view.ref)
-            prepared = prepare(grounds, context.format, view, prepared.policy, clock.now())
+            prepared = prepare(deps, context.format, view, prepared.policy, clock.now())
             if prepared.plan.empty:
                 return Outcome(RunState.NOTHING_TO_DO, f"{error} since the plan was made")
     return Outcome(
@@ -110,24 +106,24 @@ def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcom
     )
 
 
-def _attempt(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcome:
+def _attempt(prepared: Prepared, deps: JobDeps, context: RunContext) -> Outcome:
     view, plan = prepared.view, prepared.plan
     ids, refs = expire.snapshots_to_drop(plan), expire.refs_to_drop(plan, view)
     changelogs = expire.changelogs_to_drop(plan)
     files = prepared.more if prepared.more is not None else _NO_FILES
     with progress_of(context, f"{plan.job} {view.ref}"):
-        _write_down(grounds, context, view, files, ids, refs, changelogs)
-        result = _commit(prepared, files.num_rows, grounds, context)
+        _write_down(deps, context, view, files, ids, refs, changelogs)
+        result = _commit(prepared, files.num_rows, deps, context)
     if not result.done:
         return Outcome(result.state, result.reason)
     return Outcome(RunState.DONE, "", _counters(files, len(ids), len(refs), len(changelogs)))
 
 
-def _commit(prepared: Prepared, files: int, grounds: Grounds, context: RunContext) -> CommitResult[None]:
+def _commit(prepared: Prepared, files: int, deps: JobDeps, context: RunContext) -> CommitResult[None]:
     """Expire exactly the state of the table for which the holds were read last. If others committed in between,
     read both again.
     """
-    ref, plan, trashed = prepared.view.ref, prepared.plan, TrashedFiles(grounds.state)
+    ref, plan, trashed = prepared.view.ref, prepared.plan, TrashedFiles(deps.state)
     ids, refs = expire.snapshots_to_drop(plan), expire.refs_to_drop(plan, prepared.view)
     changelogs = expire.changelogs_to_drop(plan)
 
@@ -135,23 +131,23 @@ def _commit(prepared: Prepared, files: int, grounds: Grounds, context: RunContex
         now = context.format.view(ref)
         # A pin made since the plan is seen here, because it was written before its maker looked at the step that was
         # journaled. The maker of a later pin sees that step, and learns that the snapshot expires.
-        _refuse_held(grounds, now, prepared.policy, ids)
+        _refuse_held(deps, now, prepared.policy, ids)
         judged = replace(prepared.view, metadata_location=now.metadata_location)
         context.writer.expire(judged, ids, refs, changelogs)
 
     def enforce(_: None) -> dict[str, Any]:
-        return {"verdict": trashed.enforce(context.run_id, clock.now()).id, "files": files}
+        return {"batch": trashed.enforce(context.run_id, clock.now()).id, "files": files}
 
-    def void(error: CommitLost) -> Fate:
+    def void(error: CommitLost) -> CleanupResult:
         trashed.void(context.run_id)
-        return Fate.GONE
+        return CleanupResult.GONE
 
     intent = {"snapshot_ids": list(ids), "refs": refs, "changelogs": list(changelogs)}
     steps = (DeletingStep.EXPIRING, DeletingStep.TRASHED)
     for number in range(_COMMITS):
         try:  # the intent is journaled each time: another process may have taken the run over since
             return journaled_commit(context, intent, commit, enforce, discard=void, steps=steps)
-        except MovedOn:
+        except TableChanged:
             clock.sleep(min(_LONGEST_WAIT, _FIRST_WAIT * 2.0**number))
     lost = CommitLost(table=ref, reason=f"other writers committed first {_COMMITS} times")
     void(lost)
@@ -159,7 +155,7 @@ def _commit(prepared: Prepared, files: int, grounds: Grounds, context: RunContex
 
 
 def _write_down(
-    grounds: Grounds,
+    deps: JobDeps,
     context: RunContext,
     view: TableView,
     files: pa.Table,
@@ -169,7 +165,7 @@ def _write_down(
 ) -> None:
     """Write down what must be known before a snapshot is gone: its summary, and the files that only it needs."""
     now, chosen = clock.now(), set(ids)
-    Archive(grounds.state).add(view, (s for s in view.snapshots if s.id in chosen), context.run_id, now)
+    SnapshotArchive(deps.state).add(view, (s for s in view.snapshots if s.id in chosen), context.run_id, now)
     stamped = files.append_column("stamp", pa.nulls(files.num_rows, pa.string()))
     detail = {
         "snapshot_ids": list(ids),
@@ -177,18 +173,18 @@ def _write_down(
         "changelogs": list(changelogs),
         "metadata": view.metadata_location,
     }
-    TrashedFiles(grounds.state).trash(
+    TrashedFiles(deps.state).trash(
         context.run_id, str(view.ref), view.uuid, CAUSE, _REASON, stamped, detail, now
     )
-    context.step(DeletingStep.TRASHING, {"verdict": context.run_id, "files": files.num_rows})
+    context.step(DeletingStep.TRASHING, {"batch": context.run_id, "files": files.num_rows})
 
 
 # Holds that may be newer than the plan and are no refs of the table. The commit itself checks the refs.
 _HELD_BY = {HoldKind.PIN: "the pin of", HoldKind.STREAM: "the restart of"}
 
 
-def _refuse_held(grounds: Grounds, view: TableView, policy: Policy, ids: tuple[int, ...]) -> None:
-    held = gather(view, grounds.state, clock.now(), policy.hours("snapshot_restart_hours")).snapshots()
+def _refuse_held(deps: JobDeps, view: TableView, policy: Policy, ids: tuple[int, ...]) -> None:
+    held = gather(view, deps.state, clock.now(), policy.hours("snapshot_restart_hours")).snapshots()
     found = [
         (f"{_HELD_BY[hold.kind]} {hold.holder}", snapshot_id)
         for snapshot_id in ids
@@ -199,37 +195,37 @@ def _refuse_held(grounds: Grounds, view: TableView, policy: Policy, ids: tuple[i
         raise HeldByRef(list(dict.fromkeys(found)))
 
 
-def settle(grounds: Grounds, verdict: Verdict, view: TableView) -> bool:
+def settle(deps: JobDeps, batch: TrashBatch, view: TableView) -> bool:
     """Settle a batch whose run ended before it was in force, by whether its snapshots are gone. True if they are.
 
     Where snapshots expire one by one, some may be gone: then the batch is in force, and purge keeps the files that the
     others need.
     """
-    left, all_ = remaining(verdict, view), planned(verdict)
-    if view.uuid == verdict.table_uuid and (not left or (view.in_order and left < all_)):
-        TrashedFiles(grounds.state).enforce(verdict.id, clock.now())
+    left, all_ = remaining(batch, view), planned(batch)
+    if view.uuid == batch.table_uuid and (not left or (view.in_order and left < all_)):
+        TrashedFiles(deps.state).enforce(batch.id, clock.now())
         return True
-    TrashedFiles(grounds.state).void(verdict.id)
+    TrashedFiles(deps.state).void(batch.id)
     return False
 
 
-def planned(verdict: Verdict) -> frozenset[object]:
+def planned(batch: TrashBatch) -> frozenset[object]:
     """What the run of a batch planned to drop: snapshots by id. Refs by name only if there were no snapshots: a name may be
     used again.
 
     Changelogs if there were no refs either: they are dropped last.
     """
-    told = verdict.detail
+    told = batch.detail
     changelogs = [_changelog(each) for each in told.get("changelogs", ())]
     return frozenset(told["snapshot_ids"] or told.get("refs", ()) or changelogs)
 
 
-def remaining(verdict: Verdict, view: TableView) -> frozenset[object]:
+def remaining(batch: TrashBatch, view: TableView) -> frozenset[object]:
     """The planned drops that the table still has."""
     there: set[object] = {each.id for each in view.snapshots}
     there |= {each.name for each in view.refs}
     there |= {_changelog(each) for each in (view.changelogs.made_at if view.changelogs else ())}
-    return planned(verdict) & there
+    return planned(batch) & there
 
 
 def _changelog(id_: int) -> str:

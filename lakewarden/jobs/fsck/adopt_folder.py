@@ -19,7 +19,7 @@ from lakewarden.deletion.lake_index import Neighbours
 from lakewarden.deletion.ownership import check_ownership
 from lakewarden.errors import Refused
 from lakewarden.jobs.cold.read_only import refuse_frozen
-from lakewarden.jobs.deps import Grounds, places_of
+from lakewarden.jobs.deps import JobDeps, places_of
 from lakewarden.model.location import Location
 from lakewarden.model.plain import pick
 from lakewarden.model.table import TableView
@@ -31,27 +31,27 @@ from lakewarden.state.trash_batches import CLAIMED
 from lakewarden.storage.objects import Objects
 from lakewarden.tables.interface import TableFormat
 from lakewarden.tables.metadata_files import strays_in_metadata_folders
-from lakewarden.tables.places import MetadataFile
+from lakewarden.tables.places import TableMetadataFile
 
 _ACTION = "adopt the folder of"
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Metadata files that were or would be claimed. `verdict` is the deletion batch; None if nothing was changed."""
+    """Metadata files that were or would be claimed. `batch` is the deletion batch; None if nothing was changed."""
 
     table: TableRef
-    files: tuple[MetadataFile, ...]
+    files: tuple[TableMetadataFile, ...]
     operator: str
-    verdict: str | None = None
+    batch: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         files = [pick(each, "path uuid location") for each in self.files]
-        return {**pick(self, "table operator verdict"), "files": files}
+        return {**pick(self, "table operator batch"), "files": files}
 
 
 def claim(
-    grounds: Grounds,
+    deps: JobDeps,
     format_: TableFormat,
     ref: TableRef,
     policy_of: Callable[[TableView], Policy],
@@ -65,25 +65,25 @@ def claim(
     whole folder belongs to the other format.
     """
     view = format_.view(ref)
-    refuse_frozen(_ACTION, view, grounds.state)
+    refuse_frozen(_ACTION, view, deps.state)
     refuse_other_formats(_ACTION, view)
-    own, others = Neighbours(_ACTION, grounds.lake, view).read()
-    places = places_of(grounds, policy_of(own))
+    own, others = Neighbours(_ACTION, deps.lake, view).read()
+    places = places_of(deps, policy_of(own))
     check_ownership(_ACTION, own, others, (), places)
     objects = Objects(own.io)
-    strays = strays_in_metadata_folders(objects, own, places, grounds.lake.strays)
-    foreign = unclaimed(grounds.state, own, strays)
+    strays = strays_in_metadata_folders(objects, own, places, deps.lake.strays)
+    foreign = unclaimed(deps.state, own, strays)
     files = tuple(
         each for each in settled(objects, own, foreign, lambda: format_.view(ref)) if _stops(own, each)
     )
     _refuse_living(own, others, files)
-    _refuse_restored(grounds, own, files)
+    _refuse_restored(deps, own, files)
     if not files or not do:
         return Claim(ref, files, operator)
-    return Claim(ref, files, operator, _mark(grounds, own, objects, files, operator))
+    return Claim(ref, files, operator, _mark(deps, own, objects, files, operator))
 
 
-def _stops(view: TableView, found: MetadataFile) -> bool:
+def _stops(view: TableView, found: TableMetadataFile) -> bool:
     try:
         check_ownership(_ACTION, view, (), [found])
     except Refused:
@@ -91,7 +91,7 @@ def _stops(view: TableView, found: MetadataFile) -> bool:
     return False
 
 
-def _refuse_living(view: TableView, others: Sequence[TableView], files: Sequence[MetadataFile]) -> None:
+def _refuse_living(view: TableView, others: Sequence[TableView], files: Sequence[TableMetadataFile]) -> None:
     """Raises if the metadata belongs to a table that a catalog still has, even if its location is elsewhere now."""
     living = {other.uuid: other.ref for other in others if other.uuid != view.uuid}
     for file in files:
@@ -104,9 +104,9 @@ def _refuse_living(view: TableView, others: Sequence[TableView], files: Sequence
             )
 
 
-def _refuse_restored(grounds: Grounds, view: TableView, files: Sequence[MetadataFile]) -> None:
+def _refuse_restored(deps: JobDeps, view: TableView, files: Sequence[TableMetadataFile]) -> None:
     """Raises for restored files: they stay, and no claim can trash them again."""
-    pages = TrashedFiles(grounds.state).restored_paths(view.uuid)
+    pages = TrashedFiles(deps.state).restored_paths(view.uuid)
     restored = {Location.of(path) for page in pages for path in page.to_pylist()}
     for file in files:
         if Location.of(file.path) in restored:
@@ -119,7 +119,7 @@ def _refuse_restored(grounds: Grounds, view: TableView, files: Sequence[Metadata
 
 
 def _mark(
-    grounds: Grounds, view: TableView, objects: Objects, files: Sequence[MetadataFile], operator: str
+    deps: JobDeps, view: TableView, objects: Objects, files: Sequence[TableMetadataFile], operator: str
 ) -> str:
     paths = [file.path for file in files]
     now = objects.look(paths)
@@ -131,12 +131,12 @@ def _mark(
             "stamp": now["stamp"],
         }
     )
-    verdict, trashed = new_run_id(clock.now()), TrashedFiles(grounds.state)
+    batch, trashed = new_run_id(clock.now()), TrashedFiles(deps.state)
     detail = {"operator": operator, "uuids": {file.path: file.uuid or "" for file in files}}
     left_by = (
         "a dropped table" if any(file.uuid != view.uuid for file in files) else "another history of the table"
     )
     reason = f"metadata that {left_by} left, claimed by {operator}"
-    trashed.trash(verdict, str(view.ref), view.uuid, CLAIMED, reason, marked, detail, clock.now())
-    trashed.enforce(verdict, clock.now())
-    return verdict
+    trashed.trash(batch, str(view.ref), view.uuid, CLAIMED, reason, marked, detail, clock.now())
+    trashed.enforce(batch, clock.now())
+    return batch

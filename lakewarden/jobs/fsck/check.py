@@ -18,21 +18,21 @@ from lakewarden.deletion.foreign_metadata import settled, unclaimed
 from lakewarden.deletion.holds import gather
 from lakewarden.deletion.ownership import check_ownership, is_same
 from lakewarden.errors import LakewardenError, NoSuchTable, Refused
-from lakewarden.jobs.deps import Grounds, places_of
+from lakewarden.jobs.deps import JobDeps, places_of
 from lakewarden.jobs.fsck import decode as fsck_footers
-from lakewarden.jobs.fsck.findings import NAMED, Checkup, Fault, Finding, Looked, Severity, ordered
+from lakewarden.jobs.fsck.findings import NAMED, CheckCounts, Fault, Finding, FsckResult, Severity, ordered
 from lakewarden.jobs.fsck.history import (
     check_history,
     check_pins,
     check_stale_statistics,
     check_version_hint,
 )
-from lakewarden.jobs.fsck.manifests import Evidence, check_files, check_metadata, not_checked
+from lakewarden.jobs.fsck.manifests import ManifestInputs, check_files, check_metadata, not_checked
 from lakewarden.jobs.fsck.presence import Presence, look_for, wanted
 from lakewarden.jobs.fsck.repairs import BACKUP
 from lakewarden.jobs.sweep import plan as sweep
 from lakewarden.jobs.sweep.execute import uncommitted
-from lakewarden.jobs.sweep.plan import Fate, Listing
+from lakewarden.jobs.sweep.plan import FileOutcome, StoreListing
 from lakewarden.model.location import normal, normals, shortest
 from lakewarden.model.progress import Progress, Silent
 from lakewarden.model.table import TableView
@@ -45,11 +45,11 @@ from lakewarden.state.trash_batches import LIVE, TrashedFile
 from lakewarden.state.trash_rows import files_numbered
 from lakewarden.storage.objects import Objects
 from lakewarden.tables.filenames import names_of
-from lakewarden.tables.interface import NoSense, TableFormat
+from lakewarden.tables.interface import InvalidMetadata, TableFormat
 from lakewarden.tables.jvm import JavaError, is_java, java_reason
 from lakewarden.tables.metadata_files import read_strays
-from lakewarden.tables.metadata_walk import DELETES, Survey
-from lakewarden.tables.places import MetadataFile, Places
+from lakewarden.tables.metadata_walk import DELETES, WalkResult
+from lakewarden.tables.places import Places, TableMetadataFile
 
 # The maximum number of repeated checks for a table with constant commits.
 _ATTEMPTS = 3
@@ -70,16 +70,16 @@ _DAMAGE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Examiner:
+class FsckInputs:
     """Runs fsck. `resolved` returns a table's policy, which decides when an orphan is old."""
 
-    grounds: Grounds
+    deps: JobDeps
     format: TableFormat
     spark: Any
     resolved: Callable[[TableView], Policy]
     progress: Progress = field(default_factory=Silent)
 
-    def examine(self, ref: TableRef, *, deep: bool = False) -> Checkup:
+    def examine(self, ref: TableRef, *, deep: bool = False) -> FsckResult:
         began = clock.monotonic()
         try:
             view = self.format.view(ref)
@@ -90,7 +90,7 @@ class Examiner:
             checkup = _unreadable(ref, error, deep)
         return replace(checkup, seconds=round(clock.monotonic() - began, 2))
 
-    def _settled(self, view: TableView, deep: bool) -> Checkup:
+    def _settled(self, view: TableView, deep: bool) -> FsckResult:
         for _ in range(_ATTEMPTS):
             checkup = self._checkup(view, deep)
             if checkup.healthy:
@@ -101,7 +101,7 @@ class Examiner:
             view = newer
         return checkup
 
-    def _checkup(self, view: TableView, deep: bool) -> Checkup:
+    def _checkup(self, view: TableView, deep: bool) -> FsckResult:
         survey = self.format.survey(view)
         self.progress.note(
             f"read {len(survey.manifests.paths):,} manifests of {len(view.snapshots):,} snapshots"
@@ -112,7 +112,7 @@ class Examiner:
         elsewhere = shortest(places.not_own(view).values())
         presence = look_for(objects, shortest(places.own(view).values()), elsewhere, sought, survey.spell)
         self.progress.note(f"listed {presence.listed:,} files, looked for {len(sought.numbers):,}")
-        evidence = Evidence(view, survey, presence, self._known(view, presence.absent))
+        evidence = ManifestInputs(view, survey, presence, self._known(view, presence.absent))
         footers, rows = self._rows(view, presence) if deep else (0, [])
         findings = [
             *check_history(view),
@@ -122,14 +122,16 @@ class Examiner:
             *check_files(evidence),
             *rows,
             *self._check_dangling(evidence),
-            *check_pins(view, Pins(self.grounds.state).live(view.uuid, clock.now())),
+            *check_pins(view, Pins(self.deps.state).live(view.uuid, clock.now())),
             *self._check_trashed(view, sought.numbers, presence),
             *self._check_foreign(view, objects, presence),
             *self._check_orphans(view, survey, presence),
         ]
         named = len(np.unique(survey.files.numbers))
-        looked = Looked(len(view.snapshots), len(survey.manifests.paths), named, presence.listed, footers)
-        return Checkup(
+        looked = CheckCounts(
+            len(view.snapshots), len(survey.manifests.paths), named, presence.listed, footers
+        )
+        return FsckResult(
             view.ref,
             clock.now(),
             view.current_snapshot_id,
@@ -142,7 +144,7 @@ class Examiner:
 
     def _known(self, view: TableView, numbers: Any) -> dict[int, TrashedFile]:
         """The trash records of missing files; the newest record of a file that was trashed twice."""
-        return dict(files_numbered(self.grounds.state, view.uuid, numbers)) if len(numbers) else {}
+        return dict(files_numbered(self.deps.state, view.uuid, numbers)) if len(numbers) else {}
 
     def _check_hint(self, view: TableView, objects: Objects) -> Iterator[Finding]:
         path = f"{view.metadata_location.rpartition('/')[0]}/version-hint.text"
@@ -162,7 +164,7 @@ class Examiner:
         gone = {normal(path) for path in presence.paths.values()}
         return fsck_footers.check_rows(self.spark, self.format, view, files, gone, self.progress)
 
-    def _check_dangling(self, evidence: Evidence) -> Iterator[Finding]:
+    def _check_dangling(self, evidence: ManifestInputs) -> Iterator[Finding]:
         """Delete files that apply to nothing. Only if the current snapshot is readable: the library stops at the first broken file."""
         view, current = evidence.view, evidence.current
         if current is None or not evidence.survey.is_whole(current):
@@ -190,19 +192,19 @@ class Examiner:
         """Trashed files that the table names. Purge will not delete them, but something went wrong when they were trashed."""
         groups: dict[str, list[TrashedFile]] = defaultdict(list)
         there = named[~np.isin(named, presence.absent)]
-        for _, file in files_numbered(self.grounds.state, view.uuid, there, LIVE):
-            groups[file.verdict.id].append(file)
+        for _, file in files_numbered(self.deps.state, view.uuid, there, LIVE):
+            groups[file.batch.id].append(file)
         for run, files in groups.items():
-            reason = files[0].verdict.reason
+            reason = files[0].batch.reason
             what = f"{len(files):,} files that run {run} trashed ({reason}) are named by the table"
             repair = f"purge does not delete named files; `lakewarden restore {view.ref} --run {run}` takes them out of the trash"
             paths = tuple(file.path for file in files[:NAMED])
             yield Finding(Fault.TRASHED_AGAIN, Severity.WARNING, what, repair, len(files), paths)
 
     def _check_foreign(self, view: TableView, objects: Objects, presence: Presence) -> Iterator[Finding]:
-        groups: dict[str | None, list[tuple[MetadataFile, Refused]]] = defaultdict(list)
+        groups: dict[str | None, list[tuple[TableMetadataFile, Refused]]] = defaultdict(list)
         strays = read_strays(objects, view, dict.fromkeys(_metadata_files(presence), ""))
-        found_here = unclaimed(self.grounds.state, view, strays)
+        found_here = unclaimed(self.deps.state, view, strays)
         for stray in settled(objects, view, found_here, lambda: view):
             try:
                 check_ownership("check", view, (), [stray])
@@ -215,18 +217,18 @@ class Examiner:
             paths = tuple(stray.path for stray, _ in refusals[:NAMED])
             yield Finding(Fault.FOREIGN_METADATA, Severity.ERROR, what, repair, len(refusals), paths)
 
-    def _check_orphans(self, view: TableView, survey: Survey, presence: Presence) -> Iterator[Finding]:
+    def _check_orphans(self, view: TableView, survey: WalkResult, presence: Presence) -> Iterator[Finding]:
         """An estimate of the orphans: only sweep checks whether other tables need these files."""
         if not presence.unnamed.num_rows or not survey.complete:
             return
         now, policy = clock.now(), self.resolved(view)
-        trashed = TrashedFiles(self.grounds.state)
+        trashed = TrashedFiles(self.deps.state)
         judged = sweep.judge(
-            Listing(presence.unnamed, now, tuple(shortest(self._places(view).own(view).values()))),
+            StoreListing(presence.unnamed, now, tuple(shortest(self._places(view).own(view).values()))),
             named=np.zeros(presence.unnamed.num_rows, dtype=bool),
             restored=_among(trashed.restored_paths(view.uuid)),
             trashed=_among(trashed.trashed_paths(view.uuid)),
-            holds=gather(view, self.grounds.state, now),
+            holds=gather(view, self.deps.state, now),
             open_runs=self._open_runs(view.ref),
             young_since=now - policy.hours("orphan_grace_hours"),
             names=names_of(view),
@@ -235,22 +237,22 @@ class Examiner:
                 presence.unnamed["path"].to_pylist(),
                 policy.hours("snapshot_restart_hours"),
                 now,
-                self.grounds.lake.aliases,
+                self.deps.lake.aliases,
             ),
         )
         yield from orphans(view, policy, judged)
 
     def _places(self, view: TableView) -> Places:
-        return places_of(self.grounds, self.resolved(view))
+        return places_of(self.deps, self.resolved(view))
 
     def _open_runs(self, table: TableRef) -> frozenset[str]:
-        runs = Journal(self.grounds.state).list(str(table), 1000)
+        runs = Journal(self.deps.state).list(str(table), 1000)
         return frozenset(run.id for run in runs if run.ended_at is None)
 
 
-def orphans(view: TableView, policy: Policy, judged: sweep.Judged) -> Iterator[Finding]:
+def orphans(view: TableView, policy: Policy, judged: sweep.SortedListing) -> Iterator[Finding]:
     """Files that no metadata of the table names, split by whether sweep may already trash them."""
-    (old, old_bytes), (young, young_bytes) = judged.fates[Fate.ORPHAN], judged.fates[Fate.YOUNG]
+    (old, old_bytes), (young, young_bytes) = judged.fates[FileOutcome.ORPHAN], judged.fates[FileOutcome.YOUNG]
     if not old + young:
         return
     what = (
@@ -281,17 +283,17 @@ def _is_damage(error: Exception) -> bool:
         cause = error.__cause__
         if isinstance(error, NoSuchTable) or cause is None:
             return False
-        return isinstance(cause, NoSense) or is_java(cause, *_DAMAGE)
+        return isinstance(cause, InvalidMetadata) or is_java(cause, *_DAMAGE)
     # pyspark replaces some Java exceptions by its own classes.
     kind = type(error)
     return kind.__module__.startswith("pyspark.errors") and kind.__name__ in _DAMAGE
 
 
-def _unreadable(ref: TableRef, error: Exception, deep: bool) -> Checkup:
+def _unreadable(ref: TableRef, error: Exception, deep: bool) -> FsckResult:
     what = f"the table cannot be opened: {(str(error).splitlines() or [''])[0]}"
-    if isinstance(error.__cause__, NoSense):
+    if isinstance(error.__cause__, InvalidMetadata):
         repair = f"{BACKUP}; nothing else of the table was checked"
     else:
         repair = "restore its newest metadata file from a backup, or register the newest intact earlier one with the catalog"
     finding = Finding(Fault.UNREADABLE_TABLE, Severity.ERROR, what, repair)
-    return Checkup(ref, clock.now(), None, "", (finding,), Looked(), deep, 0.0)
+    return FsckResult(ref, clock.now(), None, "", (finding,), CheckCounts(), deep, 0.0)

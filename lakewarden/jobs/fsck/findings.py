@@ -74,7 +74,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class CheckCounts:
     """How much was checked: files that snapshots name, files in the table's folders, and footers that were opened."""
 
     snapshots: int = 0
@@ -85,7 +85,7 @@ class Looked:
 
 
 @dataclass(frozen=True, slots=True)
-class Checkup:
+class FsckResult:
     """The result of fsck for one table. Nothing was changed."""
 
     table: TableRef
@@ -93,7 +93,7 @@ class Checkup:
     snapshot_id: int | None
     metadata_location: str
     findings: tuple[Finding, ...]
-    looked: Looked
+    looked: CheckCounts
     deep: bool
     seconds: float
 

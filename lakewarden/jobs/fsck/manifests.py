@@ -1,6 +1,6 @@
 """fsck checks on manifest lists, manifests and their files: missing, truncated, contradictory or named twice. Pure.
 
-Input: the metadata that was read (`Survey`) and the files that exist (`Presence`). Output: findings with the affected snapshots.
+Input: the metadata that was read (`WalkResult`) and the files that exist (`Presence`). Output: findings with the affected snapshots.
 """
 
 from __future__ import annotations
@@ -19,25 +19,33 @@ from lakewarden.jobs.fsck.repairs import BACKUP, drop_files, expire_or_drop, nam
 from lakewarden.model.location import hashes
 from lakewarden.model.table import TableView, cold_source
 from lakewarden.state.trash_batches import FileState, TrashedFile
-from lakewarden.tables.metadata_walk import DATA, DELETES, KINDS, VECTOR, Broken, Root, Survey
+from lakewarden.tables.metadata_walk import (
+    DATA,
+    DELETES,
+    KINDS,
+    VECTOR,
+    UnreadableMetadata,
+    WalkResult,
+    WalkRoot,
+)
 from lakewarden.tables.reachability import contains
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class ManifestInputs:
     """The input of the checks. `known` are the trash records of files, by file number."""
 
     view: TableView
-    survey: Survey
+    survey: WalkResult
     presence: Presence
     known: Mapping[int, TrashedFile] = field(default_factory=dict)
 
     @property
-    def current(self) -> Root | None:
+    def current(self) -> WalkRoot | None:
         return self.survey.own(self.view.current_snapshot_id)
 
 
-def check_metadata(evidence: Evidence) -> Iterator[Finding]:
+def check_metadata(evidence: ManifestInputs) -> Iterator[Finding]:
     """Checks metadata files: the log of earlier metadata files, manifest lists, manifests, statistics."""
     yield from _check_log(evidence)
     yield from check_log_bound(evidence.view)
@@ -51,7 +59,7 @@ def check_metadata(evidence: Evidence) -> Iterator[Finding]:
     yield from _check_statistics(evidence)
 
 
-def check_files(evidence: Evidence) -> Iterator[Finding]:
+def check_files(evidence: ManifestInputs) -> Iterator[Finding]:
     """Checks data files, delete files and deletion vectors that snapshots name."""
     yield from _check_absent(evidence)
     yield from _check_sizes(evidence)
@@ -61,7 +69,7 @@ def check_files(evidence: Evidence) -> Iterator[Finding]:
 # ------------------------------------------------------------ metadata
 
 
-def _check_log(evidence: Evidence) -> Iterator[Finding]:
+def _check_log(evidence: ManifestInputs) -> Iterator[Finding]:
     view, presence = evidence.view, evidence.presence
     absent = _of(presence, view.metadata_log, presence.absent.tolist())
     empty = _of(presence, (view.metadata_location, *view.metadata_log), presence.empty)
@@ -105,7 +113,7 @@ def _whole(text: str | None, default: int) -> int:
         return default
 
 
-def _check_broken(evidence: Evidence) -> Iterator[Finding]:
+def _check_broken(evidence: ManifestInputs) -> Iterator[Finding]:
     """Lists and manifests that cannot be read or have disappeared since. Equal problems form one finding."""
     groups: dict[tuple[Fault, str, str], list[str]] = defaultdict(list)
     for each in _broken(evidence):
@@ -125,21 +133,21 @@ def _check_broken(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def _broken(evidence: Evidence) -> Iterator[Broken]:
+def _broken(evidence: ManifestInputs) -> Iterator[UnreadableMetadata]:
     yield from evidence.survey.broken
     unreadable = {each.path for each in evidence.survey.broken}
     gone = set(evidence.presence.absent.tolist())
     lists = dict.fromkeys(path for root in evidence.survey.lists.roots for path in root.lists)
     for path, number in zip(lists, hashes(list(lists)).tolist(), strict=True):
         if number in gone and path not in unreadable:
-            yield Broken("manifest list", path, "no such file")
+            yield UnreadableMetadata("manifest list", path, "no such file")
     manifests = evidence.survey.manifests
     for path, number in zip(manifests.paths.to_pylist(), manifests.numbers.tolist(), strict=True):
         if number in gone and path not in unreadable:
-            yield Broken("manifest", path, "no such file")
+            yield UnreadableMetadata("manifest", path, "no such file")
 
 
-def _fault(evidence: Evidence, broken: Broken) -> Fault:
+def _fault(evidence: ManifestInputs, broken: UnreadableMetadata) -> Fault:
     number = int(hashes([broken.path])[0])
     gone = bool(contains(evidence.presence.absent, np.array([number], dtype=np.uint64))[0])
     if broken.kind == "manifest list":
@@ -149,7 +157,7 @@ def _fault(evidence: Evidence, broken: Broken) -> Fault:
     return Fault.TRUNCATED_MANIFEST if number in evidence.presence.odd else Fault.UNREADABLE_MANIFEST
 
 
-def _naming(survey: Survey, kind: str, paths: Sequence[str]) -> tuple[Root, ...]:
+def _naming(survey: WalkResult, kind: str, paths: Sequence[str]) -> tuple[WalkRoot, ...]:
     if kind == "manifest list":
         named = set(paths)
         return tuple(root for root in survey.lists.roots if not named.isdisjoint(root.lists))
@@ -157,7 +165,7 @@ def _naming(survey: Survey, kind: str, paths: Sequence[str]) -> tuple[Root, ...]
     return survey.lists.naming(np.flatnonzero(contains(numbers, survey.manifests.numbers)))
 
 
-def _repair_metadata(evidence: Evidence, roots: Sequence[Root]) -> str:
+def _repair_metadata(evidence: ManifestInputs, roots: Sequence[WalkRoot]) -> str:
     if evidence.current not in roots:
         return f"{BACKUP}; until then expire, sweep and purge refuse this table, because the files it needs are unknown"
     view, survey = evidence.view, evidence.survey
@@ -168,7 +176,7 @@ def _repair_metadata(evidence: Evidence, roots: Sequence[Root]) -> str:
     return f"{BACKUP}; without it the newest complete snapshot is {newest}: {roll_back(view, newest)}"
 
 
-def _check_lost(evidence: Evidence) -> Iterator[Finding]:
+def _check_lost(evidence: ManifestInputs) -> Iterator[Finding]:
     for each in evidence.survey.lost:
         match each.kind:
             case "current" | "branch":
@@ -186,7 +194,7 @@ def _check_lost(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(fault, severity, each.what, repair, paths=(each.path,))
 
 
-def _check_consumers(evidence: Evidence) -> Iterator[Finding]:
+def _check_consumers(evidence: ManifestInputs) -> Iterator[Finding]:
     """Consumers whose next snapshot is missing. It must be an existing snapshot, its changelog, or the next one to come.
 
     The consumer of a cold table reads nothing: it only stops every expiry.
@@ -202,7 +210,7 @@ def _check_consumers(evidence: Evidence) -> Iterator[Finding]:
             yield Finding(Fault.BROKEN_REF, Severity.ERROR, what, repair, snapshot_ids=(ref.snapshot_id,))
 
 
-def _check_unread(evidence: Evidence) -> Iterator[Finding]:
+def _check_unread(evidence: ManifestInputs) -> Iterator[Finding]:
     for each in evidence.survey.unread:
         yield not_checked(each)
     unsure = evidence.survey.unsure()
@@ -211,7 +219,7 @@ def _check_unread(evidence: Evidence) -> Iterator[Finding]:
         yield not_checked(what, "repair the metadata first")
 
 
-def _check_totals(evidence: Evidence) -> Iterator[Finding]:
+def _check_totals(evidence: ManifestInputs) -> Iterator[Finding]:
     """A list truncated at the end of a block looks complete. The file counts in the snapshot's summary reveal it."""
     view, survey = evidence.view, evidence.survey
     head = view.snapshot(view.current_snapshot_id) if view.current_snapshot_id is not None else None
@@ -234,7 +242,7 @@ def _check_totals(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
-def _check_records(evidence: Evidence) -> Iterator[Finding]:
+def _check_records(evidence: ManifestInputs) -> Iterator[Finding]:
     """Snapshots whose row count differs from their manifests: a list lacks a manifest, or a manifest was replaced."""
     survey = evidence.survey
     checkable = [root for root in survey.lists.roots if root.records is not None and survey.is_whole(root)]
@@ -248,7 +256,7 @@ def _check_records(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(Fault.SHORT_LIST, Severity.WARNING, what, repair, len(wrong), paths, ids_of(wrong))
 
 
-def _check_manifest_counts(evidence: Evidence) -> Iterator[Finding]:
+def _check_manifest_counts(evidence: ManifestInputs) -> Iterator[Finding]:
     survey, manifests = evidence.survey, evidence.survey.manifests
     wrong = np.flatnonzero(
         (manifests.found >= 0) & (manifests.live >= 0) & (manifests.found != manifests.live)
@@ -266,7 +274,7 @@ def _check_manifest_counts(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def _check_statistics(evidence: Evidence) -> Iterator[Finding]:
+def _check_statistics(evidence: ManifestInputs) -> Iterator[Finding]:
     presence, statistics_files = evidence.presence, evidence.view.statistics
     named = [*(path for _, path in statistics_files), *evidence.survey.statistics]
     paths = _of(presence, named, presence.absent.tolist())
@@ -290,20 +298,20 @@ def _check_statistics(evidence: Evidence) -> Iterator[Finding]:
 # ------------------------------------------------------------ files
 
 
-def _check_absent(evidence: Evidence) -> Iterator[Finding]:
+def _check_absent(evidence: ManifestInputs) -> Iterator[Finding]:
     """Missing files, grouped by whether the current snapshot needs them, and by their trash record."""
     numbers = evidence.presence.among(np.unique(evidence.survey.files.numbers))
     groups: dict[tuple[bool, str], list[int]] = defaultdict(list)
     current = evidence.survey.needed_by(evidence.current, numbers)
     for number, needed in zip(numbers.tolist(), current.tolist(), strict=True):
-        groups[needed, went(evidence.known.get(number))].append(number)
+        groups[needed, removal_text(evidence.known.get(number))].append(number)
     for (_, story), members in sorted(groups.items(), reverse=True):
         roots = evidence.survey.needing(np.array(members, dtype=np.uint64))
         what = f"{_kinds(evidence.survey, members)} cannot be found; {needed_by(evidence.view, roots)}{story}"
         yield _about_files(Fault.MISSING_FILE, evidence, members, what, roots)
 
 
-def _check_sizes(evidence: Evidence) -> Iterator[Finding]:
+def _check_sizes(evidence: ManifestInputs) -> Iterator[Finding]:
     mine = np.unique(evidence.survey.files.numbers)
     odd = np.array(sorted(evidence.presence.odd), dtype=np.uint64)
     odd = odd[contains(mine, odd)]
@@ -320,14 +328,14 @@ def _check_sizes(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _about_files(
-    fault: Fault, evidence: Evidence, members: Sequence[int], what: str, roots: tuple[Root, ...]
+    fault: Fault, evidence: ManifestInputs, members: Sequence[int], what: str, roots: tuple[WalkRoot, ...]
 ) -> Finding:
     paths = tuple(evidence.presence.paths[member] for member in members[:NAMED])
     repair = _repair_files(evidence.view, roots)
     return Finding(fault, Severity.ERROR, what, repair, len(members), paths, ids_of(roots))
 
 
-def _repair_files(view: TableView, roots: Sequence[Root]) -> str:
+def _repair_files(view: TableView, roots: Sequence[WalkRoot]) -> str:
     ids = {root.snapshot_id for root in roots if not root.copy}
     on_branch = any(ref.kind == "branch" and ref.snapshot_id in ids and not ref.has_copy for ref in view.refs)
     if on_branch or view.current_snapshot_id in ids or any(root.copy_kind == "branch" for root in roots):
@@ -335,12 +343,12 @@ def _repair_files(view: TableView, roots: Sequence[Root]) -> str:
     return f"{BACKUP}; or {expire_or_drop(view, roots)}"
 
 
-def went(file: TrashedFile | None) -> str:
+def removal_text(file: TrashedFile | None) -> str:
     """What the trash records say about a missing file."""
     if file is None:
         return ""
-    verdict, at = file.verdict, f" at {file.ended_at:%Y-%m-%d %H:%M} UTC" if file.ended_at else ""
-    trashed = f"trashed by {verdict.id} ({verdict.reason})"
+    batch, at = file.batch, f" at {file.ended_at:%Y-%m-%d %H:%M} UTC" if file.ended_at else ""
+    trashed = f"trashed by {batch.id} ({batch.reason})"
     match file.state:
         case FileState.ERASED:
             return f"; {trashed} and deleted by run {file.run_id}{at}"
@@ -352,7 +360,7 @@ def went(file: TrashedFile | None) -> str:
             return f"; {trashed}, but no Lakewarden run deleted it"
 
 
-def _check_repeated(evidence: Evidence) -> Iterator[Finding]:
+def _check_repeated(evidence: ManifestInputs) -> Iterator[Finding]:
     """Files that one snapshot names twice: readers see their rows twice."""
     view, survey = evidence.view, evidence.survey
     for repeated, fault, noun, paths_of in (
@@ -373,7 +381,7 @@ def _check_repeated(evidence: Evidence) -> Iterator[Finding]:
 # ------------------------------------------------------------ words
 
 
-def needed_by(view: TableView, roots: Sequence[Root]) -> str:
+def needed_by(view: TableView, roots: Sequence[WalkRoot]) -> str:
     """The snapshots that need these files, the current one first."""
     if not roots:
         return "no snapshot needs it"
@@ -392,7 +400,7 @@ def needed_by(view: TableView, roots: Sequence[Root]) -> str:
     return f"{' and '.join(filter(None, (', '.join(shown[:-1]), shown[-1])))} {needs} it"
 
 
-def ids_of(roots: Sequence[Root]) -> tuple[int, ...]:
+def ids_of(roots: Sequence[WalkRoot]) -> tuple[int, ...]:
     """Snapshot ids in the table's own history, at most as many as a finding names."""
     return tuple(root.snapshot_id for root in roots if not root.copy)[:NAMED]
 
@@ -408,7 +416,7 @@ def _of(presence: Presence, paths: Iterable[str], numbers: Iterable[int]) -> lis
     return [path for path, number in numbered if number in selected]
 
 
-def _kinds(survey: Survey, members: Sequence[int]) -> str:
+def _kinds(survey: WalkResult, members: Sequence[int]) -> str:
     """The counts by kind, as in `3 data files and 1 deletion vector`."""
     rows = contains(np.array(members, dtype=np.uint64), survey.files.numbers)
     parts = []

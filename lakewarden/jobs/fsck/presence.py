@@ -12,7 +12,7 @@ import pyarrow as pa
 from lakewarden.model.location import hashes
 from lakewarden.model.table import TableView
 from lakewarden.storage.objects import LISTING, Objects
-from lakewarden.tables.metadata_walk import Survey
+from lakewarden.tables.metadata_walk import WalkResult
 from lakewarden.tables.reachability import contains
 
 # The batch size for stats of files outside of the table's folders.
@@ -23,7 +23,7 @@ _UNKNOWN = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ReferencedFiles:
     """All files that the table names, each once: sorted hashes, sizes (-1: unknown). `metadata` are paths in no manifest."""
 
     numbers: Any
@@ -50,7 +50,7 @@ class Presence:
         return self.absent[contains(numbers, self.absent)]
 
 
-def wanted(view: TableView, survey: Survey) -> Wanted:
+def wanted(view: TableView, survey: WalkResult) -> ReferencedFiles:
     """All files to look for. If the metadata has two sizes of one file, the first counts."""
     own = list(own_files(view, survey))
     numbers = hashes(pa.array(own, pa.string()))
@@ -60,10 +60,10 @@ def wanted(view: TableView, survey: Survey) -> Wanted:
     sizes = np.concatenate([survey.files.sizes, manifests.lengths, unknown])
     unique, first = np.unique(everything, return_index=True)
     spelled = dict(zip(manifests.numbers.tolist(), manifests.paths.to_pylist(), strict=True))
-    return Wanted(unique, sizes[first], spelled | dict(zip(numbers.tolist(), own, strict=True)))
+    return ReferencedFiles(unique, sizes[first], spelled | dict(zip(numbers.tolist(), own, strict=True)))
 
 
-def own_files(view: TableView, survey: Survey) -> Iterable[str]:
+def own_files(view: TableView, survey: WalkResult) -> Iterable[str]:
     """The metadata file and all files that it names directly."""
     yield view.metadata_location
     yield from view.metadata_log
@@ -76,7 +76,7 @@ def look_for(
     objects: Objects,
     own: Sequence[str],
     named: Sequence[str],
-    wanted: Wanted,
+    wanted: ReferencedFiles,
     spell: Callable[[Any], pa.Array],
 ) -> Presence:
     """Look for all files. The table's own folders are listed completely. In folders that only a table property names, only
@@ -102,7 +102,7 @@ def look_for(
 class _Looking:
     """A running search. It keeps one bit per file, and paths only of files with a problem."""
 
-    wanted: Wanted
+    wanted: ReferencedFiles
     seen: Any = None
     gone: list[int] = field(default_factory=list)
     odd: dict[int, int] = field(default_factory=dict)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from lakewarden.jobs.fsck.findings import NAMED
 from lakewarden.model.table import TableView
-from lakewarden.tables.metadata_walk import Root
+from lakewarden.tables.metadata_walk import WalkRoot
 
 BACKUP = "restore it from a backup, or from an older object version if the bucket has versioning"
 
@@ -27,7 +27,7 @@ def drop_files(view: TableView) -> str:
     return "`table.newDelete().deleteFile(path).commit()` drops it, so that the rest can be read"
 
 
-def expire_or_drop(view: TableView, roots: Sequence[Root]) -> str:
+def expire_or_drop(view: TableView, roots: Sequence[WalkRoot]) -> str:
     """How to remove all snapshots and refs that need a lost file, if the current snapshot does not need it."""
     ids = [root.snapshot_id for root in roots if not root.copy]
     copies = list(dict.fromkeys(root.copy for root in roots if root.copy_kind == "tag"))

@@ -23,7 +23,7 @@ from lakewarden.jobs.commit_guard import RunGuard, foresee
 from lakewarden.jobs.heartbeat import DRIVEN, beating, driving
 from lakewarden.jobs.journaled_commit import ending
 from lakewarden.jobs.loads.begin import absolute, distinct, own_name
-from lakewarden.jobs.recovery import IN_FLIGHT, Settled, recover
+from lakewarden.jobs.recovery import IN_FLIGHT, RunResult, recover
 from lakewarden.jobs.run_context import DeletingStep, Outcome
 from lakewarden.lineage.summary import Lineage
 from lakewarden.model.location import normal
@@ -37,7 +37,7 @@ from lakewarden.state.database import State
 from lakewarden.state.holds import Load, Loads, LoadState
 from lakewarden.state.runs import Journal, current_owner, new_run_id
 from lakewarden.state.trash import TrashedFiles
-from lakewarden.state.trash_batches import VerdictState
+from lakewarden.state.trash_batches import BatchState
 from lakewarden.tables.errors import not_adopted
 from lakewarden.tables.interface import Adoption, TableFormat
 
@@ -49,7 +49,7 @@ _LOOK_BACK = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Adopting:
+class LoadAdoption:
     state: State
     journal: Journal
     format_for: Callable[[TableRef], TableFormat]
@@ -179,8 +179,8 @@ class Adopting:
             raise _refused("fail", load, _already(load), hint)
         if load.state is LoadState.OPEN:
             self._fail_open(load)
-        trashed, verdict = TrashedFiles(self.state), TrashedFiles(self.state).verdict(load.id)
-        if verdict is not None and verdict.state is VerdictState.PENDING:
+        trashed, batch = TrashedFiles(self.state), TrashedFiles(self.state).batch(load.id)
+        if batch is not None and batch.state is BatchState.PENDING:
             trashed.enforce(load.id, clock.now())
         return self._get(load_id)
 
@@ -237,20 +237,20 @@ class Adopting:
         )
         return self._get(load_id), owner
 
-    def _ended(self, run: Run, format_: TableFormat, table: TableRef) -> Settled | None:
+    def _ended(self, run: Run, format_: TableFormat, table: TableRef) -> RunResult | None:
         """The real outcome of an adoption: the table has its snapshot or not. None while the commit may still arrive."""
         begun = [step.at for step in self.journal.steps(run.id) if step.name == DeletingStep.ADOPTING]
         if not begun:
-            return Settled(RunState.FAILED, "it had not started to commit")
+            return RunResult(RunState.FAILED, "it had not started to commit")
         load = self.loads.get(str(run.plan["load"]))  # None: it ended long ago and its record was deleted
         snapshot_id = format_.loads().find_adoption(table, str(run.plan["load"]))
         if snapshot_id is not None:
             if load is not None:
                 self.loads.end(load, LoadState.ADOPTED, clock.now())
-            return Settled(RunState.DONE, f"the table has its files since snapshot {snapshot_id}")
+            return RunResult(RunState.DONE, f"the table has its files since snapshot {snapshot_id}")
         if clock.now() - begun[-1] < IN_FLIGHT:
             return None
-        return Settled(RunState.FAILED, "the table does not show its files")
+        return RunResult(RunState.FAILED, "the table does not show its files")
 
     def _tried(self, load: Load) -> list[datetime]:
         """The start times of commits of this load with an unknown outcome."""

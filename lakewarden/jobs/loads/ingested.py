@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakewarden.errors import PolicyError, UsageError
-from lakewarden.lineage.audit import MANIFESTS, Commit, Ingested, Node, recorded_origins, rewrites
-from lakewarden.lineage.history import Entry, Source
+from lakewarden.lineage.audit import MANIFESTS, IngestCommit, Ingested, Node, recorded_origins, rewrites
+from lakewarden.lineage.history import Entry, EntrySource
 from lakewarden.model.location import Location, name_of
 from lakewarden.model.table import TableView
 from lakewarden.policy.filters import wrong_filter
@@ -25,7 +25,7 @@ _BY_MANIFESTS = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class IngestedLookup:
     """Answers questions about one table. `known` finds history entries by id. Without a view, only records are used."""
 
     table: str
@@ -41,7 +41,7 @@ class Asking:
                 reason=f"find snapshot {snapshot_id} of {self.table}: neither the table nor its history has it",
                 hint=f"see `lakewarden history {self.table}`",
             )
-        commit = Commit(Node(self.table, snapshot_id), entry, "snapshot")
+        commit = IngestCommit(Node(self.table, snapshot_id), entry, "snapshot")
         return Ingested(self.table, f"snapshot {snapshot_id}", (commit,), self._origins([entry]))
 
     def file(self, path: str) -> Ingested:
@@ -88,11 +88,11 @@ class Asking:
             )
         return self.format, self.view
 
-    def _counted(self, counts: pa.Table) -> tuple[Commit, ...]:
+    def _counted(self, counts: pa.Table) -> tuple[IngestCommit, ...]:
         rows = counts.filter(pc.is_valid(counts["snapshot_id"])).to_pylist()
         known = self.known([row["snapshot_id"] for row in rows])
         commits = [
-            Commit(
+            IngestCommit(
                 Node(self.table, row["snapshot_id"]),
                 known.get(row["snapshot_id"]),
                 MANIFESTS,
@@ -104,20 +104,20 @@ class Asking:
         ]
         return tuple(sorted(commits, key=_newest_first))
 
-    def _commits(self, ids: Collection[int]) -> tuple[Commit, ...]:
+    def _commits(self, ids: Collection[int]) -> tuple[IngestCommit, ...]:
         known = self.known(ids)
-        commits = [Commit(Node(self.table, each), known.get(each), MANIFESTS) for each in ids]
+        commits = [IngestCommit(Node(self.table, each), known.get(each), MANIFESTS) for each in ids]
         return tuple(sorted(commits, key=_newest_first))
 
     # ------------------------------------------------------------ behind rewrites
 
-    def _origins(self, entries: Collection[Entry]) -> tuple[Commit, ...]:
+    def _origins(self, entries: Collection[Entry]) -> tuple[IngestCommit, ...]:
         """The commits that first added the data of these rewrites, followed through rewrites of rewrites.
 
         A snapshot that a rewrite only read is not followed: it contained the rows, but may have written others.
         """
         waiting = [entry for entry in entries if rewrites(entry)]
-        seen, origins = {each.snapshot.id for each in waiting}, list[Commit]()
+        seen, origins = {each.snapshot.id for each in waiting}, list[IngestCommit]()
         while waiting:
             for each in self._behind(waiting.pop(), look=len(seen) <= _BY_MANIFESTS):
                 if each.only_read or each.entry is None or not rewrites(each.entry):
@@ -127,7 +127,7 @@ class Asking:
                     waiting.append(each.entry)
         return _once(origins)
 
-    def _behind(self, rewrite: Entry, *, look: bool) -> tuple[Commit, ...]:
+    def _behind(self, rewrite: Entry, *, look: bool) -> tuple[IngestCommit, ...]:
         """From the manifests while the table has the parent snapshot; otherwise from the rewrite's own record."""
         format_, view, parent = self.format, self.view, rewrite.snapshot.parent_id
         if (
@@ -135,7 +135,7 @@ class Asking:
             or format_ is None
             or view is None
             or view.format != "iceberg"
-            or rewrite.source is not Source.LIVE
+            or rewrite.source is not EntrySource.LIVE
             or parent is None
             or view.snapshot(parent) is None
         ):
@@ -145,18 +145,18 @@ class Asking:
         chosen = adders.filter(pc.is_in(adders["path"], pa.array(removed, pa.string())))
         return self._commits(set(chosen["snapshot_id"].to_pylist()))
 
-    def _recorded(self, rewrite: Entry) -> tuple[Commit, ...]:
+    def _recorded(self, rewrite: Entry) -> tuple[IngestCommit, ...]:
         named = recorded_origins(rewrite, {})
         own = [each.node.snapshot_id for each in named if each.node.table == self.table]
         return tuple(recorded_origins(rewrite, self.known(own)))
 
 
-def _once(commits: Collection[Commit]) -> tuple[Commit, ...]:
+def _once(commits: Collection[IngestCommit]) -> tuple[IngestCommit, ...]:
     """Each commit once. If it occurs both as a source and as only read, it counts as a source."""
     by_node = {commit.node: commit for commit in sorted(commits, key=lambda each: not each.only_read)}
     return tuple(sorted(by_node.values(), key=_newest_first))
 
 
-def _newest_first(commit: Commit) -> tuple[float, Node]:
+def _newest_first(commit: IngestCommit) -> tuple[float, Node]:
     at = 0.0 if commit.entry is None else commit.entry.snapshot.committed_at.timestamp()
     return -at, commit.node

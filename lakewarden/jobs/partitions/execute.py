@@ -18,7 +18,7 @@ from typing import Any
 from lakewarden import clock
 from lakewarden.errors import CommitLost
 from lakewarden.jobs.expire.plan import refuse_other_clock
-from lakewarden.jobs.journaled_commit import CommitResult, Fate, ending, intent_of, journaled_commit
+from lakewarden.jobs.journaled_commit import CleanupResult, CommitResult, ending, intent_of, journaled_commit
 from lakewarden.jobs.partitions import plan as expire_partitions
 from lakewarden.jobs.run_context import Outcome, Prepared, RunContext, StepName
 from lakewarden.jobs.units import progress_of
@@ -80,10 +80,10 @@ def _attempt(
     summary = _lineage(plan, context, attempt).summary()
     ids = [each.partition_id for each in expire_partitions.drops(plan)]
 
-    def discarded(error: CommitLost) -> Fate:
+    def discarded(error: CommitLost) -> CleanupResult:
         if ending(error) is RunState.LOST_RACE:
             context.step(StepName.DISCARDED, {"groups": groups, "reason": error.message})
-        return Fate.GONE
+        return CleanupResult.GONE
 
     return journaled_commit(
         context,

@@ -21,13 +21,13 @@ from lakewarden.deletion.erase import erase
 from lakewarden.deletion.foreign_metadata import settled, unclaimed
 from lakewarden.deletion.holds import Holds, gather
 from lakewarden.deletion.lake_index import Neighbours
-from lakewarden.deletion.permit import Condemned, for_trashed
+from lakewarden.deletion.permit import TrashedObject, for_trashed
 from lakewarden.deletion.proof import Proof, Term
 from lakewarden.deletion.restored_state import confirm_state, leave_witness
 from lakewarden.deletion.spelling import Spellings
 from lakewarden.errors import LakewardenError, Refused, Stopped, Unreachable
 from lakewarden.jobs.cold.verify_copies import unproven
-from lakewarden.jobs.deps import Grounds, places_of
+from lakewarden.jobs.deps import JobDeps, places_of
 from lakewarden.jobs.expire.plan import refuse_without_gc
 from lakewarden.jobs.purge.rate import Rate
 from lakewarden.jobs.run_context import DeletingStep, Outcome, Prepared, RunContext
@@ -38,12 +38,12 @@ from lakewarden.model.run import RunState
 from lakewarden.model.table import TableView, cold_source
 from lakewarden.state.generation import Generation
 from lakewarden.state.trash import TrashedFiles
-from lakewarden.state.trash_batches import COLD_RETENTION, FAILED_LOAD, Verdict
+from lakewarden.state.trash_batches import COLD_RETENTION, FAILED_LOAD, TrashBatch
 from lakewarden.storage.objects import Objects, Stat
 from lakewarden.tables.lake_readings import named_files
 from lakewarden.tables.metadata_files import strays_in_metadata_folders
 from lakewarden.tables.places import Places, led_out, roots
-from lakewarden.tables.reachability import Reached
+from lakewarden.tables.reachability import ReachableFiles
 from lakewarden.tables.reread import moved_on
 
 # The size of one bulk request to an object store. On a disk, a batch only limits what is proven again after a crash.
@@ -55,19 +55,19 @@ CHANGED = "changed since it was trashed"
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class DueFile:
     """A trashed file whose grace period is over, as it was when it was trashed."""
 
     id: int
     path: str
     size: int | None
     stamp: str | None
-    verdict: str
+    batch_id: str
     trashed_at: datetime
 
 
 @dataclass
-class Count:
+class PurgeCounts:
     """The outcome of all files that were due."""
 
     files_erased: int = 0
@@ -92,24 +92,24 @@ class Count:
 class Purger:
     """One purge of one table."""
 
-    def __init__(self, prepared: Prepared, grounds: Grounds, context: RunContext) -> None:
+    def __init__(self, prepared: Prepared, deps: JobDeps, context: RunContext) -> None:
         self._view = prepared.view
         self._plan = prepared.plan
-        self._grounds = grounds
+        self._deps = deps
         self._context = context
-        self._files = TrashedFiles(grounds.state)
-        self._places = places_of(grounds, prepared.policy)
+        self._files = TrashedFiles(deps.state)
+        self._places = places_of(deps, prepared.policy)
         if prepared.policy.bool(
             "purge_outside_location"
         ):  # the operator confirms every place that the table names
             named = (*self._places.confirmed, *roots(prepared.view).values())
             self._places = replace(self._places, confirmed=named)
-        self._neighbours = Neighbours("purge", grounds.lake, prepared.view, places=self._places)
-        self._spellings: tuple[Reached, Spellings] | None = None
-        self._rate = Rate(grounds.deletes_per_s)
+        self._neighbours = Neighbours("purge", deps.lake, prepared.view, places=self._places)
+        self._spellings: tuple[ReachableFiles, Spellings] | None = None
+        self._rate = Rate(deps.deletes_per_s)
         self._policy = prepared.policy
         self._outside_too = prepared.policy.bool("purge_outside_location")
-        self._count = Count()
+        self._count = PurgeCounts()
         self._folders: set[str] = set()
         self._journaled: tuple[object, ...] = ()
         self._io: Mapping[str, str] = {}
@@ -136,12 +136,12 @@ class Purger:
     def _check_table(self) -> None:
         """The state database must have forgotten nothing, and metadata of other tables here is known before the first batch."""
         self._connect(self._view)
-        self._generation = confirm_state("purge", self._view, self._grounds.state)
-        found = strays_in_metadata_folders(self._objects, self._view, self._places, self._grounds.lake.strays)
+        self._generation = confirm_state("purge", self._view, self._deps.state)
+        found = strays_in_metadata_folders(self._objects, self._view, self._places, self._deps.lake.strays)
         self._neighbours.strays = settled(
             self._objects,
             self._view,
-            unclaimed(self._grounds.state, self._view, found),
+            unclaimed(self._deps.state, self._view, found),
             lambda: self._context.format.view(self._view.ref),
         )
 
@@ -153,7 +153,7 @@ class Purger:
 
     def _batch_size(self) -> int:
         most = LOCAL_BATCH if is_local(self._view.location) else REMOTE_BATCH
-        rate = self._grounds.deletes_per_s
+        rate = self._deps.deletes_per_s
         return most if rate is None else max(1, min(most, int(rate)))
 
     def _connect(self, view: TableView) -> None:
@@ -168,11 +168,11 @@ class Purger:
         # The order matters: the tables are read first, then the files, then the holds. A commit, pin or write that comes
         # later had the whole grace period to happen.
         view, proof = self._neighbours.prove()
-        refuse_shared(view, {self._cause(each) for each in pc.unique(batch["verdict"]).to_pylist()})
+        refuse_shared(view, {self._cause(each) for each in pc.unique(batch["batch_id"]).to_pylist()})
         self._connect(view)
         unnamed = self._keep_named(batch, proof)
         found = self._look(unnamed)
-        holds = replace(gather(view, self._grounds.state, clock.now()), aliases=self._grounds.lake.aliases)
+        holds = replace(gather(view, self._deps.state, clock.now()), aliases=self._deps.lake.aliases)
         proven = self._leave_unproven(view, self._leave_outside(view, found))
         free = self._leave_held(view, proven, holds)
         if free.num_rows and self._check_spellings(view, proof, free["path"]):
@@ -187,7 +187,7 @@ class Purger:
                 return named_files(format_, view, own.numbers)
 
             try:
-                made = Spellings("purge", view, named, self._grounds.lake.aliases)
+                made = Spellings("purge", view, named, self._deps.lake.aliases)
             except Refused:
                 raise
             except LakewardenError:
@@ -254,14 +254,14 @@ class Purger:
 
     def _leave_held(self, view: TableView, found: pa.Table, holds: Holds) -> pa.Table:
         """Leave held files in the trash: the next run asks again."""
-        verdicts = pc.unique(found["verdict"]).to_pylist()
-        pins = {verdict: self._pin(view, verdict, holds) for verdict in verdicts}
+        batches = pc.unique(found["batch_id"]).to_pylist()
+        pins = {batch: self._pin(view, batch, holds) for batch in batches}
         if not any(pins.values()) and not holds.cover_files:
             return found
         free = []
-        columns = (found[name].to_pylist() for name in ("path", "verdict", "modified"))
-        for path, verdict, modified in zip(*columns, strict=True):
-            hold = pins[verdict] or holds.covering(path, modified)
+        columns = (found[name].to_pylist() for name in ("path", "batch_id", "modified"))
+        for path, batch, modified in zip(*columns, strict=True):
+            hold = pins[batch] or holds.covering(path, modified)
             free.append(hold is None)
             if hold is not None:
                 self._count.files_held += 1
@@ -274,10 +274,10 @@ class Purger:
 
         A table that no catalog lists may name any of them. So if a catalog is not complete, all of them stay.
         """
-        incomplete = self._grounds.lake.incomplete
+        incomplete = self._deps.lake.incomplete
         if self._outside_too and not incomplete:
             return found
-        metadata, aliases = parent(view.metadata_location), self._grounds.lake.aliases
+        metadata, aliases = parent(view.metadata_location), self._deps.lake.aliases
         folders = [
             *self._places.own(view).values(),
             *([metadata] if self._places.is_own(view, metadata) else []),
@@ -286,9 +286,9 @@ class Purger:
         ours = pc.and_not(ours, led_out(found["path"], [*folders, *self._places.confirmed], aliases))
         why = f"catalog {', '.join(incomplete)} has complete=false"
         if not incomplete:
-            verdicts = pc.unique(found["verdict"]).to_pylist()
-            loads = [each for each in verdicts if self._cause(each) == FAILED_LOAD]
-            ours = pc.or_(ours, pc.is_in(found["verdict"], pa.array(loads, pa.string())))
+            batches = pc.unique(found["batch_id"]).to_pylist()
+            loads = [each for each in batches if self._cause(each) == FAILED_LOAD]
+            ours = pc.or_(ours, pc.is_in(found["batch_id"], pa.array(loads, pa.string())))
             why = "purge_outside_location=false"
         outside = found.num_rows - (pc.sum(ours).as_py() or 0)
         if outside:
@@ -300,13 +300,13 @@ class Purger:
         """If the policy asks for a hand-off, delete expired files only if their copies in the colder tier are complete."""
         if not self._policy.bool("handoff_enabled") or not found.num_rows:
             return found
-        expired = [each for each in pc.unique(found["verdict"]).to_pylist() if self._cause(each) == "expire"]
-        asked = found.filter(pc.is_in(found["verdict"], pa.array(expired, pa.string())))
+        expired = [each for each in pc.unique(found["batch_id"]).to_pylist() if self._cause(each) == "expire"]
+        asked = found.filter(pc.is_in(found["batch_id"], pa.array(expired, pa.string())))
         # Statistics only speed queries up, so they are not copied.
         asked = asked.filter(pc.invert(pc.match_substring_regex(asked["path"], _STATISTICS)))
         if not asked.num_rows:
             return found
-        failed = unproven(self._context, view, self._policy, self._grounds, asked, self._promised(asked))
+        failed = unproven(self._context, view, self._policy, self._deps, asked, self._promised(asked))
         for reason in failed.values():
             self._count.files_held += 1
             self._count.held_by[reason] += 1
@@ -315,19 +315,19 @@ class Purger:
     def _promised(self, found: pa.Table) -> dict[str, frozenset[int]]:
         """For each path the snapshots that expired with it. The colder tier must have them before the file is deleted."""
         promised: dict[str, frozenset[int]] = {}
-        for id_ in pc.unique(found["verdict"]).to_pylist():
-            verdict = self._files.verdict(id_)
-            promised[id_] = frozenset(verdict.detail.get("snapshot_ids", ()) if verdict else ())
-        pairs = zip(found["path"].to_pylist(), found["verdict"].to_pylist(), strict=True)
+        for id_ in pc.unique(found["batch_id"]).to_pylist():
+            batch = self._files.batch(id_)
+            promised[id_] = frozenset(batch.detail.get("snapshot_ids", ()) if batch else ())
+        pairs = zip(found["path"].to_pylist(), found["batch_id"].to_pylist(), strict=True)
         return {path: promised[id_] for path, id_ in pairs}
 
-    def _cause(self, verdict_id: str) -> str:
-        verdict = self._files.verdict(verdict_id)
-        return "" if verdict is None else verdict.cause
+    def _cause(self, batch_id: str) -> str:
+        batch = self._files.batch(batch_id)
+        return "" if batch is None else batch.cause
 
-    def _pin(self, view: TableView, verdict_id: str, holds: Holds) -> Hold | None:
-        verdict = self._files.verdict(verdict_id)
-        return None if verdict is None else pin_on_what_is_gone(view, verdict, holds)
+    def _pin(self, view: TableView, batch_id: str, holds: Holds) -> Hold | None:
+        batch = self._files.batch(batch_id)
+        return None if batch is None else pin_on_what_is_gone(view, batch, holds)
 
     def _erase(self, free: pa.Table, proof: Proof, holds: Holds) -> None:
         if self._generation is not None:  # once, and only when the owner of the folder is certain
@@ -362,7 +362,7 @@ class Purger:
             lambda: context.journal.right(context.run_id, context.owner, clock.now()),
         )
         ages = mine["modified"].to_pylist() if holds.cover_files else [None] * mine.num_rows
-        batch = [Condemned(*each) for each in zip(mine["path"].to_pylist(), ages, strict=True)]
+        batch = [TrashedObject(*each) for each in zip(mine["path"].to_pylist(), ages, strict=True)]
         try:
             permit = for_trashed(batch, proof=proof, holds=holds, term=term)
         except Refused as error:
@@ -433,13 +433,13 @@ def refuse_shared(view: TableView, causes: Collection[str]) -> None:
         refuse_without_gc("purge", view)
 
 
-def _nothing(count: Count) -> str:
+def _nothing(count: PurgeCounts) -> str:
     return "" if count.settled else "what was due when it was planned has been restored since"
 
 
-def _rows(page: pa.Table) -> list[Due]:
-    names = ("id", "path", "size", "stamp", "verdict", "trashed_at")
-    return [Due(*row) for row in zip(*(page.column(name).to_pylist() for name in names), strict=True)]
+def _rows(page: pa.Table) -> list[DueFile]:
+    names = ("id", "path", "size", "stamp", "batch_id", "trashed_at")
+    return [DueFile(*row) for row in zip(*(page.column(name).to_pylist() for name in names), strict=True)]
 
 
 def _may_differ(batch: pa.Table, now: pa.Table) -> Any:
@@ -450,7 +450,7 @@ def _may_differ(batch: pa.Table, now: pa.Table) -> Any:
     return pc.or_(pc.or_(sized, stamped), pc.fill_null(later, False))
 
 
-def change(due: Due, stat: Stat) -> str:
+def change(due: DueFile, stat: Stat) -> str:
     """How the file differs from the one that was trashed; empty if it is the same.
 
     A file written after it was trashed is another file under the old name, even with the same content and so the same stamp.
@@ -462,13 +462,13 @@ def change(due: Due, stat: Stat) -> str:
     return f"{CHANGED}: written again" if stat.modified > due.trashed_at else ""
 
 
-def pin_on_what_is_gone(view: TableView, verdict: Verdict, holds: Holds) -> Hold | None:
+def pin_on_what_is_gone(view: TableView, batch: TrashBatch, holds: Holds) -> Hold | None:
     """A pin on a snapshot that the metadata no longer has: its files can only be in the trash.
 
     If the batch names its snapshots and the pinned one is not among them, the pin does not need its files.
     """
     have = {each.id for each in view.snapshots}
-    told = verdict.detail.get("snapshot_ids")
+    told = batch.detail.get("snapshot_ids")
     for hold in holds.holds:
         lost = hold.kind is HoldKind.PIN and hold.snapshot_id not in have
         if lost and (told is None or hold.snapshot_id in told):

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from lakewarden.deletion.holds import Holds, gather
 from lakewarden.errors import Refused
 from lakewarden.jobs.cold.handoff import handed_off
-from lakewarden.jobs.deps import Grounds
+from lakewarden.jobs.deps import JobDeps
 from lakewarden.jobs.expire.execute import CAUSE as EXPIRE
 from lakewarden.jobs.purge.execute import Purger, pin_on_what_is_gone, refuse_shared
 from lakewarden.jobs.run_context import Outcome, Prepared, RunContext
@@ -26,7 +26,7 @@ from lakewarden.policy.graces import due_at, grace_key
 from lakewarden.policy.resolve import Policy
 from lakewarden.state.cold import ColdSnapshots
 from lakewarden.state.trash import TrashedFiles
-from lakewarden.state.trash_batches import Standing, Tally, Verdict, VerdictState
+from lakewarden.state.trash_batches import BatchFiles, BatchState, Tally, TrashBatch
 from lakewarden.tables.interface import TableFormat
 
 # Older than any writer: with this age, only holds by path match.
@@ -35,49 +35,47 @@ _OLD = datetime.min.replace(tzinfo=UTC)
 Held = Mapping[str, Sequence[tuple[Reason, Tally]]]
 
 
-def prepare(
-    grounds: Grounds, format_: TableFormat, view: TableView, policy: Policy, now: datetime
-) -> Prepared:
+def prepare(deps: JobDeps, format_: TableFormat, view: TableView, policy: Policy, now: datetime) -> Prepared:
     """Read the trash and the holds, then plan. Changes nothing, touches no file."""
-    files = TrashedFiles(grounds.state)
-    standings = files.standings(str(view.ref), view.uuid)
-    causes = {each.verdict.cause for each in standings if each.live.files}
+    files = TrashedFiles(deps.state)
+    batches = files.batches(str(view.ref), view.uuid)
+    causes = {each.batch.cause for each in batches if each.live.files}
     refuse_shared(view, causes)
-    check(view, standings)
-    holds = gather(view, grounds.state, now)
-    held = _held(files, view, policy, standings, holds, now)
+    check(view, batches)
+    holds = gather(view, deps.state, now)
+    held = _held(files, view, policy, batches, holds, now)
     handed = handed_off(format_, view, policy) if EXPIRE in causes else None
     if (
         handed is not None
     ):  # snapshots that have left the colder tier were there before: they are not waited for
-        handed |= ColdSnapshots(grounds.state).left(view.uuid)
-    made = plan(view, standings, policy, holds, held, now, handed)
-    return Prepared(made, view, policy, more=_graces(standings, policy))
+        handed |= ColdSnapshots(deps.state).left(view.uuid)
+    made = plan(view, batches, policy, holds, held, now, handed)
+    return Prepared(made, view, policy, more=_graces(batches, policy))
 
 
-def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcome:
+def execute(prepared: Prepared, deps: JobDeps, context: RunContext) -> Outcome:
     """Prove and delete the due files, batch by batch. Each batch is journaled before and after."""
     graces: Mapping[str, timedelta] = prepared.more
-    return Purger(prepared, grounds, context).purge(graces)
+    return Purger(prepared, deps, context).purge(graces)
 
 
-def check(view: TableView, standings: Sequence[Standing]) -> None:
+def check(view: TableView, batches: Sequence[BatchFiles]) -> None:
     """Refuses tables that no policy may allow to purge."""
-    for each in standings:
-        if each.live.files and each.verdict.table_uuid != view.uuid:
+    for each in batches:
+        if each.live.files and each.batch.table_uuid != view.uuid:
             raise Refused(
                 action="purge",
                 target=view.ref,
                 reason=f"{each.live.files} files were trashed for another table of that name "
-                f"(uuid {each.verdict.table_uuid}, verdict {each.verdict.id}); this one has uuid {view.uuid}",
+                f"(uuid {each.batch.table_uuid}, deletion batch {each.batch.id}); this one has uuid {view.uuid}",
                 hint=f"it was dropped and created again, or renamed: purge it under its new name, or give those files up: "
-                f"`lakewarden restore {view.ref} --run {each.verdict.id}`",
+                f"`lakewarden restore {view.ref} --run {each.batch.id}`",
             )
 
 
 def plan(
     view: TableView,
-    standings: Sequence[Standing],
+    batches: Sequence[BatchFiles],
     policy: Policy,
     holds: Holds,
     held: Held,
@@ -89,21 +87,21 @@ def plan(
     """
     actions: list[EraseFiles] = []
     skipped: list[SkippedRow] = []
-    for each in standings:
+    for each in batches:
         if not each.live.files:
             continue
-        why = _why_not(view, each.verdict, policy, holds, now, handed_off)
+        why = _why_not(view, each.batch, policy, holds, now, handed_off)
         if why:
             skipped.append(("file", each.live.files, each.live.bytes, why))
             continue
-        kept = held.get(each.verdict.id, ())
+        kept = held.get(each.batch.id, ())
         skipped.extend(("file", tally.files, tally.bytes, reason) for reason, tally in kept)
         left = Tally(
             each.live.files - sum(tally.files for _, tally in kept),
             each.live.bytes - sum(tally.bytes for _, tally in kept),
         )
         if left.files:
-            actions.append(EraseFiles(each.verdict.id, left.files, left.bytes, _why(each.verdict, policy)))
+            actions.append(EraseFiles(each.batch.id, left.files, left.bytes, _why(each.batch, policy)))
     empty = Plan(
         job=Job.PURGE,
         table=view.ref,
@@ -117,36 +115,34 @@ def plan(
 
 def _why_not(
     view: TableView,
-    verdict: Verdict,
+    batch: TrashBatch,
     policy: Policy,
     holds: Holds,
     now: datetime,
     handed_off: Collection[int] | None,
 ) -> Reason | None:
     """Why no file of a batch may be deleted now; None if they may be."""
-    due = due_at(verdict, policy)
-    if verdict.state is not VerdictState.ACTIVE or due is None:
-        return Reason(ReasonKind.RUN_NOT_ENDED, f"the run that marked them, {verdict.id}, has not ended")
-    if handed_off is not None and verdict.cause == EXPIRE:
-        waiting = [each for each in verdict.detail.get("snapshot_ids", ()) if each not in handed_off]
+    due = due_at(batch, policy)
+    if batch.state is not BatchState.ACTIVE or due is None:
+        return Reason(ReasonKind.RUN_NOT_ENDED, f"the run that marked them, {batch.id}, has not ended")
+    if handed_off is not None and batch.cause == EXPIRE:
+        waiting = [each for each in batch.detail.get("snapshot_ids", ()) if each not in handed_off]
         if waiting:
             why = f"snapshot {waiting[0]} is not in the colder tier: {policy.explain('handoff_enabled')}"
             return Reason(ReasonKind.HANDOFF, why)
     if due > now:
-        grace = policy.explain(grace_key(verdict.cause))
+        grace = policy.explain(grace_key(batch.cause))
         return Reason(ReasonKind.GRACE, f"in the trash until {due:%Y-%m-%d %H:%M} UTC: {grace}")
-    hold = pin_on_what_is_gone(view, verdict, holds)
+    hold = pin_on_what_is_gone(view, batch, holds)
     if hold is None:
         return None
     lost = f"pinned by {hold.holder}: snapshot {hold.snapshot_id}, which the table no longer has"
     return Reason(ReasonKind.PIN, lost)
 
 
-def _why(verdict: Verdict, policy: Policy) -> str:
-    since = f"{verdict.trashed_at:%Y-%m-%d %H:%M} UTC" if verdict.trashed_at else "never"
-    return (
-        f"{verdict.reason or verdict.cause}; trashed {since}, past {policy.explain(grace_key(verdict.cause))}"
-    )
+def _why(batch: TrashBatch, policy: Policy) -> str:
+    since = f"{batch.trashed_at:%Y-%m-%d %H:%M} UTC" if batch.trashed_at else "never"
+    return f"{batch.reason or batch.cause}; trashed {since}, past {policy.explain(grace_key(batch.cause))}"
 
 
 def _summary(actions: Sequence[EraseFiles], skipped: Sequence[SkippedRow]) -> str:
@@ -158,8 +154,8 @@ def _summary(actions: Sequence[EraseFiles], skipped: Sequence[SkippedRow]) -> st
     return f"{total:,} trashed files are past their grace{rest}"
 
 
-def _graces(standings: Sequence[Standing], policy: Policy) -> dict[str, timedelta]:
-    causes = {each.verdict.cause for each in standings}
+def _graces(batches: Sequence[BatchFiles], policy: Policy) -> dict[str, timedelta]:
+    causes = {each.batch.cause for each in batches}
     return {cause: policy.hours(grace_key(cause)) for cause in causes}
 
 
@@ -167,7 +163,7 @@ def _held(
     files: TrashedFiles,
     view: TableView,
     policy: Policy,
-    standings: Sequence[Standing],
+    batches: Sequence[BatchFiles],
     holds: Holds,
     now: datetime,
 ) -> Held:
@@ -177,12 +173,12 @@ def _held(
     if not any(hold.paths or hold.prefixes for hold in holds.holds):
         return {}
     found: dict[str, dict[Reason, Tally]] = {}
-    for page in files.due(view.uuid, _graces(standings, policy), now):
-        columns = (page.column(name).to_pylist() for name in ("verdict", "path", "size"))
-        for verdict, path, size in zip(*columns, strict=True):
+    for page in files.due(view.uuid, _graces(batches, policy), now):
+        columns = (page.column(name).to_pylist() for name in ("batch_id", "path", "size"))
+        for batch, path, size in zip(*columns, strict=True):
             hold = holds.covering(path, _OLD)
             if hold is not None:
-                reasons = found.setdefault(verdict, {})
+                reasons = found.setdefault(batch, {})
                 reason = Reason(ReasonKind(hold.kind.value), f"held by {hold.kind} {hold.name}")
                 reasons[reason] = reasons.get(reason, Tally()) + Tally(1, size or 0)
-    return {verdict: tuple(reasons.items()) for verdict, reasons in found.items()}
+    return {batch: tuple(reasons.items()) for batch, reasons in found.items()}

@@ -7,7 +7,7 @@ from datetime import datetime
 from lakewarden.errors import Refused, UsageError
 from lakewarden.model.location import is_absolute
 from lakewarden.state.trash import TrashedFiles
-from lakewarden.state.trash_batches import Restored
+from lakewarden.state.trash_batches import RestoreResult
 
 
 def restore(
@@ -20,7 +20,7 @@ def restore(
     run: str | None,
     everything: bool,
     operator: str,
-) -> Restored:
+) -> RestoreResult:
     """Restore one file, the files of one run, or all files of the table. Refused for a file that is gone or being deleted."""
     if [path is not None, run is not None, everything].count(True) != 1:
         raise UsageError(
@@ -30,7 +30,7 @@ def restore(
         )
     if run is not None:
         _check_run(files, table, table_uuid, run)
-    done = files.restore(table, path=path, verdict_id=run, table_uuid=table_uuid, operator=operator, now=now)
+    done = files.restore(table, path=path, batch_id=run, table_uuid=table_uuid, operator=operator, now=now)
     if path is not None:
         _check_path(table, path, done)
     elif not done.files and not done.already and (late := done.gone + done.erasing):
@@ -45,7 +45,7 @@ def restore(
 
 
 def _check_run(files: TrashedFiles, table: str, table_uuid: str | None, run: str) -> None:
-    found = [each.verdict.id for each in files.standings(table, table_uuid)]
+    found = [each.batch.id for each in files.batches(table, table_uuid)]
     if run not in found:
         some = ", ".join(found[-3:]) or "none"
         raise UsageError(
@@ -54,7 +54,7 @@ def _check_run(files: TrashedFiles, table: str, table_uuid: str | None, run: str
         )
 
 
-def _check_path(table: str, path: str, done: Restored) -> None:
+def _check_path(table: str, path: str, done: RestoreResult) -> None:
     if done.files or done.already:
         return
     if done.erasing:

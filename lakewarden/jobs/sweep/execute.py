@@ -23,13 +23,13 @@ from lakewarden.deletion.lake_index import Neighbours
 from lakewarden.deletion.proof import Proof
 from lakewarden.deletion.spelling import Spellings
 from lakewarden.errors import LakewardenError, Refused
-from lakewarden.jobs.deps import Grounds, places_of
+from lakewarden.jobs.deps import JobDeps, places_of
 from lakewarden.jobs.expire.plan import refuse_without_gc
 from lakewarden.jobs.run_context import DeletingStep, Outcome, Prepared, RunContext
 from lakewarden.jobs.sweep import plan as sweep
 from lakewarden.jobs.sweep.foreign_files import began, without_foreign
 from lakewarden.jobs.sweep.inventory import read_inventory
-from lakewarden.jobs.sweep.plan import Fate, Judged, Listing
+from lakewarden.jobs.sweep.plan import FileOutcome, SortedListing, StoreListing
 from lakewarden.model.location import Location, all_inside, inside, normal, normals, parents, shortest
 from lakewarden.model.run import RunState
 from lakewarden.model.table import TableView
@@ -45,7 +45,7 @@ from lakewarden.tables.interface import TableFormat
 from lakewarden.tables.lake_readings import named_files
 from lakewarden.tables.metadata_files import METADATA, read_strays
 from lakewarden.tables.places import EXTERNAL, Places, roots
-from lakewarden.tables.reachability import Reached, contains
+from lakewarden.tables.reachability import ReachableFiles, contains
 from lakewarden.tables.reread import read_again
 from lakewarden.tables.streaming_writers import Uncommitted, flink_manifests, uncommitted_since
 
@@ -55,33 +55,31 @@ _FUTURE = timedelta(minutes=5)
 # Files that metadata names but the listing lacks are looked up by name, this many at once.
 _ASKED_AT_ONCE = 1_000
 # Fates of files that may belong to another table.
-_FOREIGN = (Fate.FOREIGN, Fate.EARLIER, Fate.SHARED, Fate.DOUBTFUL)
+_FOREIGN = (FileOutcome.FOREIGN, FileOutcome.EARLIER, FileOutcome.SHARED, FileOutcome.DOUBTFUL)
 # How often the table may change while it is read.
 _ATTEMPTS = 3
 
 
-def prepare(
-    grounds: Grounds, format_: TableFormat, view: TableView, policy: Policy, now: datetime
-) -> Prepared:
+def prepare(deps: JobDeps, format_: TableFormat, view: TableView, policy: Policy, now: datetime) -> Prepared:
     refuse_without_gc("sweep", view)
-    places = places_of(grounds, policy)
+    places = places_of(deps, policy)
     _refuse_moved(view, places)
     objects = Objects(view.io)
-    neighbours = Neighbours("sweep", grounds.lake, view, places=places)
+    neighbours = Neighbours("sweep", deps.lake, view, places=places)
     neighbours.check()  # the owner of the places is checked before they are listed
-    listing = _listing(grounds, objects, view, policy, places)
-    strays = read_strays(objects, view, _metadata_files(listing), grounds.lake.strays)
-    strays = unclaimed(grounds.state, view, strays)
+    listing = _listing(deps, objects, view, policy, places)
+    strays = read_strays(objects, view, _metadata_files(listing), deps.lake.strays)
+    strays = unclaimed(deps.state, view, strays)
     neighbours.strays = settled(objects, view, strays, lambda: format_.view(view.ref))
     for left in reversed(range(_ATTEMPTS)):
         fresh, proof = _proven(neighbours, listing, format_, objects)
         refuse_without_gc("sweep", fresh)
-        judged = _judge(grounds, listing, fresh, proof, policy, now)
+        judged = _judge(deps, listing, fresh, proof, policy, now)
         judged = without_foreign(
             judged, fresh, neighbours.others, places, partial(_began, listing, fresh, objects, places, now)
         )
         try:
-            judged = _without_doubtful(format_, fresh, proof, listing, grounds.lake.aliases, judged)
+            judged = _without_doubtful(format_, fresh, proof, listing, deps.lake.aliases, judged)
             break
         except Refused:
             raise
@@ -93,7 +91,7 @@ def prepare(
     return Prepared(made, fresh, policy, more=judged)
 
 
-def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcome:
+def execute(prepared: Prepared, deps: JobDeps, context: RunContext) -> Outcome:
     """Write the deletion batch and put it in force. If the process stops in between, the next run voids the batch."""
     context.stop.check()
     view, judged = prepared.view, prepared.more
@@ -106,34 +104,35 @@ def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcom
             "stamp": found["stamp"],
         }
     )
-    trashed = TrashedFiles(grounds.state)
+    trashed = TrashedFiles(deps.state)
     detail = {"metadata": view.metadata_location, "listed": judged.listed}
     trashed.trash(context.run_id, str(view.ref), view.uuid, CAUSE, sweep.REASON, files, detail, clock.now())
-    context.step(DeletingStep.TRASHING, {"verdict": context.run_id, "files": files.num_rows})
+    context.step(DeletingStep.TRASHING, {"batch": context.run_id, "files": files.num_rows})
     trashed.enforce(context.run_id, clock.now())
-    context.step(DeletingStep.TRASHED, {"verdict": context.run_id, "files": files.num_rows})
+    context.step(DeletingStep.TRASHED, {"batch": context.run_id, "files": files.num_rows})
     return Outcome(RunState.DONE, "", counters(view, judged))
 
 
-def counters(view: TableView, judged: Judged) -> dict[str, int]:
+def counters(view: TableView, judged: SortedListing) -> dict[str, int]:
     """The result of a sweep, with a number for each fate."""
     kinds = sweep.kinds_of(view, judged.orphans)
     return {
         "files_listed": judged.listed,
         "files_trashed": len(kinds),
-        "bytes_trashed": judged.fates[Fate.ORPHAN][1],
+        "bytes_trashed": judged.fates[FileOutcome.ORPHAN][1],
         "orphan_data_files": kinds.count("data"),
         "orphan_metadata_files": kinds.count("metadata"),
-        "skipped_young": judged.fates[Fate.YOUNG][0],
-        "skipped_active": judged.fates[Fate.ACTIVE][0],
-        "skipped_staged": judged.fates[Fate.STAGED][0],
+        "skipped_young": judged.fates[FileOutcome.YOUNG][0],
+        "skipped_active": judged.fates[FileOutcome.ACTIVE][0],
+        "skipped_staged": judged.fates[FileOutcome.STAGED][0],
         "skipped_in_flight": sum(
-            judged.fates[each][0] for each in (Fate.YOUNG, Fate.ACTIVE, Fate.STAGED, Fate.STREAM)
+            judged.fates[each][0]
+            for each in (FileOutcome.YOUNG, FileOutcome.ACTIVE, FileOutcome.STAGED, FileOutcome.STREAM)
         ),
-        "skipped_hidden": judged.fates[Fate.HIDDEN][0],
+        "skipped_hidden": judged.fates[FileOutcome.HIDDEN][0],
         "skipped_foreign": sum(judged.fates[each][0] for each in _FOREIGN),
-        "skipped_restored": judged.fates[Fate.RESTORED][0],
-        "already_trashed": judged.fates[Fate.TRASHED][0],
+        "skipped_restored": judged.fates[FileOutcome.RESTORED][0],
+        "already_trashed": judged.fates[FileOutcome.TRASHED][0],
     }
 
 
@@ -149,24 +148,28 @@ def _refuse_moved(view: TableView, places: Places) -> None:
     )
 
 
-def _listing(grounds: Grounds, objects: Objects, view: TableView, policy: Policy, places: Places) -> Listing:
+def _listing(
+    deps: JobDeps, objects: Objects, view: TableView, policy: Policy, places: Places
+) -> StoreListing:
     """All files under the table's own places, listed now or read from an inventory."""
     # Folders that the table's own option names may be shared: their files have no known owner and are not searched.
     own = [place for name, place in places.own(view).items() if not name.startswith(EXTERNAL)]
     folders = tuple(shortest(own))
     inventory = policy.maybe_text("sweep_inventory")
     if inventory is not None:
-        return read_inventory(grounds.lake, inventory, folders)
+        return read_inventory(deps.lake, inventory, folders)
     began = clock.now()
     batches = [batch for folder in folders for batch in objects.list(folder)]
-    return Listing(pa.Table.from_batches(batches, LISTING), began, folders)
+    return StoreListing(pa.Table.from_batches(batches, LISTING), began, folders)
 
 
-def _began(listing: Listing, view: TableView, objects: Objects, places: Places, now: datetime) -> datetime:
+def _began(
+    listing: StoreListing, view: TableView, objects: Objects, places: Places, now: datetime
+) -> datetime:
     return began(listing, view, objects, places.since.get(view.uuid, now))
 
 
-def _metadata_files(listing: Listing) -> dict[str, str]:
+def _metadata_files(listing: StoreListing) -> dict[str, str]:
     """Metadata files with their stamps; the stamp is empty if the inventory has none."""
     paths = listing.files["path"]
     found = listing.files.filter(pc.match_substring_regex(paths, METADATA))
@@ -174,7 +177,7 @@ def _metadata_files(listing: Listing) -> dict[str, str]:
 
 
 def _proven(
-    neighbours: Neighbours, listing: Listing, format_: TableFormat, objects: Objects
+    neighbours: Neighbours, listing: StoreListing, format_: TableFormat, objects: Objects
 ) -> tuple[TableView, Proof]:
     """Prove what every table needs, and check that it exists. If another tool expired files during the reading, ask again."""
     ref = neighbours.view.ref
@@ -189,7 +192,7 @@ def _proven(
 
 
 def _check_listing(
-    listing: Listing,
+    listing: StoreListing,
     view: TableView,
     proof: Proof,
     format_: TableFormat,
@@ -231,7 +234,7 @@ def _check_listing(
                 )
 
 
-def _check_lived_in(listing: Listing, view: TableView, own: Reached, places: Places) -> None:
+def _check_lived_in(listing: StoreListing, view: TableView, own: ReachableFiles, places: Places) -> None:
     """Refuses a place that has no file of the table, unless the operator has confirmed it."""
     named = pa.array(contains(own.numbers, listing.numbers))
     for root in listing.roots:
@@ -247,8 +250,13 @@ def _check_lived_in(listing: Listing, view: TableView, own: Reached, places: Pla
 
 
 def _without_doubtful(
-    format_: TableFormat, view: TableView, proof: Proof, listing: Listing, aliases: Aliases, judged: Judged
-) -> Judged:
+    format_: TableFormat,
+    view: TableView,
+    proof: Proof,
+    listing: StoreListing,
+    aliases: Aliases,
+    judged: SortedListing,
+) -> SortedListing:
     """Refuses if the metadata may name an orphan under another path. Skips orphans that another table may name so."""
     numbers = proof.reached[0].numbers
     if (
@@ -262,7 +270,7 @@ def _without_doubtful(
     if not doubtful:
         return judged
     those = pc.is_in(judged.orphans["path"], pa.array(list(doubtful), pa.string()))
-    return judged.skip(those, Fate.DOUBTFUL, next(iter(doubtful.values())))
+    return judged.skip(those, FileOutcome.DOUBTFUL, next(iter(doubtful.values())))
 
 
 def _contradiction(view: TableView, reason: str, hint: str) -> Refused:
@@ -270,9 +278,9 @@ def _contradiction(view: TableView, reason: str, hint: str) -> Refused:
 
 
 def _judge(
-    grounds: Grounds, listing: Listing, view: TableView, proof: Proof, policy: Policy, now: datetime
-) -> Judged:
-    known, aliases = TrashedFiles(grounds.state), grounds.lake.aliases
+    deps: JobDeps, listing: StoreListing, view: TableView, proof: Proof, policy: Policy, now: datetime
+) -> SortedListing:
+    known, aliases = TrashedFiles(deps.state), deps.lake.aliases
     named = proof.names(listing.files["path"], listing.numbers)
     unnamed = listing.files["path"].filter(pa.array(~named))
     restarts = policy.hours("snapshot_restart_hours")
@@ -281,8 +289,8 @@ def _judge(
         named=named,
         restored=_among(known.restored_paths(view.uuid), aliases),
         trashed=_among(known.trashed_paths(view.uuid), aliases),
-        holds=replace(gather(view, grounds.state, now), aliases=aliases),
-        open_runs=_open_runs(grounds, view.ref),
+        holds=replace(gather(view, deps.state, now), aliases=aliases),
+        open_runs=_open_runs(deps, view.ref),
         young_since=now - policy.hours("orphan_grace_hours"),
         names=names_of(view),
         uncommitted=uncommitted(view, unnamed.to_pylist(), restarts, now, aliases),
@@ -311,7 +319,7 @@ def uncommitted(
     return Uncommitted(files, uncommitted_since(view, unread, restarts, now))
 
 
-def _as_they_are_now(objects: Objects, judged: Judged, young_since: datetime) -> Judged:
+def _as_they_are_now(objects: Objects, judged: SortedListing, young_since: datetime) -> SortedListing:
     """An inventory may be days old: files that are gone or have changed since are no orphans."""
     found = judged.orphans
     now = objects.look(found["path"].to_pylist())
@@ -319,7 +327,7 @@ def _as_they_are_now(objects: Objects, judged: Judged, young_since: datetime) ->
     old = pa.array([each is not None and each <= young_since for each in ages], pa.bool_())
     same = pc.and_(pc.fill_null(pc.equal(now["size"], found["size"]), False), old)
     files = found.filter(same).set_column(3, "stamp", now["stamp"].filter(same))
-    fates = {**judged.fates, Fate.ORPHAN: (files.num_rows, pc.sum(files["size"]).as_py() or 0)}
+    fates = {**judged.fates, FileOutcome.ORPHAN: (files.num_rows, pc.sum(files["size"]).as_py() or 0)}
     return replace(judged, orphans=files, fates=fates)
 
 
@@ -329,7 +337,7 @@ def _among(pages: Iterable[pa.Array], aliases: Aliases) -> Callable[[str], bool]
     return lambda path: any(normal(each) in known for each in aliases.spellings(path))
 
 
-def _open_runs(grounds: Grounds, table: TableRef) -> frozenset[str]:
+def _open_runs(deps: JobDeps, table: TableRef) -> frozenset[str]:
     """Lakewarden's own runs that may still be writing."""
-    found = Journal(grounds.state).list(str(table), 1000)
+    found = Journal(deps.state).list(str(table), 1000)
     return frozenset(run.id for run in found if run.ended_at is None)

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from lakewarden.config.aliases import Aliases
 from lakewarden.deletion.holds import known_age
 from lakewarden.deletion.ownership import shared
-from lakewarden.jobs.sweep.plan import Fate, Judged, Listing
+from lakewarden.jobs.sweep.plan import FileOutcome, SortedListing, StoreListing
 from lakewarden.model.location import Location, all_inside, normals
 from lakewarden.model.table import TableView
 from lakewarden.storage.objects import Objects
@@ -24,12 +24,12 @@ from lakewarden.tables.places import Places
 
 
 def without_foreign(
-    judged: Judged,
+    judged: SortedListing,
     view: TableView,
     others: Sequence[TableView],
     places: Places,
     began: Callable[[], datetime],
-) -> Judged:
+) -> SortedListing:
     """Skip files in folders where other tables may write, and files that are older than the table.
 
     `began` is called only if needed: it may read files.
@@ -47,19 +47,19 @@ def without_foreign(
         return judged
     return judged.skip(
         earlier,
-        Fate.EARLIER,
+        FileOutcome.EARLIER,
         f"older than the table (its oldest known file is from {since:%Y-%m-%d %H:%M}), and named differently from files of its writers; "
         f"if they are the table's: `lakewarden policy '{view.ref}' --set own_places={view.location}` (also list the places that own_places has now)",
     )
 
 
-def _without_shared(judged: Judged, folders: dict[str, str], aliases: Aliases) -> Judged:
+def _without_shared(judged: SortedListing, folders: dict[str, str], aliases: Aliases) -> SortedListing:
     spelled = [name for each in folders for name in aliases.spellings(each)]
     theirs = all_inside(judged.orphans["path"], spelled)
     if not pc.any(theirs).as_py():
         return judged
     told = ", ".join(f"{place} ({who})" for place, who in sorted(folders.items()))
-    return judged.skip(theirs, Fate.SHARED, f"writers of other tables name the folder: {told}")
+    return judged.skip(theirs, FileOutcome.SHARED, f"writers of other tables name the folder: {told}")
 
 
 def _unsigned(orphans: pa.Table, view: TableView, places: Places) -> pa.Array:
@@ -72,7 +72,7 @@ def _unsigned(orphans: pa.Table, view: TableView, places: Places) -> pa.Array:
     return pc.invert(pc.or_(named, all_inside(orphans["path"], confirmed)))
 
 
-def began(listing: Listing, view: TableView, objects: Objects, seen: datetime) -> datetime:
+def began(listing: StoreListing, view: TableView, objects: Objects, seen: datetime) -> datetime:
     """A time when the table surely existed. The table may be older, but older files may be from before it.
 
     This is when it was first seen (`seen`), or the store's time of the oldest listed file that only this table can

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakewarden.errors import UsageError
-from lakewarden.jobs.sweep.plan import Listing
+from lakewarden.jobs.sweep.plan import StoreListing
 from lakewarden.model.location import all_inside
 from lakewarden.storage.objects import LISTING
 
@@ -23,7 +23,7 @@ _MODIFIED = ("modified", "last_modified", "last_modified_date", "lastmodified", 
 _STAMP = ("stamp", "etag", "e_tag")
 
 
-def read_inventory(lake: Any, named: str, roots: Sequence[str]) -> Listing:
+def read_inventory(lake: Any, named: str, roots: Sequence[str]) -> StoreListing:
     """The part of the inventory that lies under the roots. `named` is a Parquet or CSV file, or a table or view of the
     session.
     """
@@ -42,7 +42,7 @@ def read_inventory(lake: Any, named: str, roots: Sequence[str]) -> Listing:
             reason=f"read inventory {named}: it has no file under {', '.join(roots)}",
             hint="name an inventory that covers the table's location",
         )
-    return Listing(files, newest, tuple(roots))
+    return StoreListing(files, newest, tuple(roots))
 
 
 def _load(spark: Any, named: str) -> pa.Table:

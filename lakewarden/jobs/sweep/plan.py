@@ -34,7 +34,7 @@ _HIDDEN = re.compile(r"^\.|^_[^=]*$")
 _RUN = re.compile(r"lakewarden-(\d{8}-\d{6}-[0-9a-f]{6})-")
 
 
-class Fate(StrEnum):
+class FileOutcome(StrEnum):
     """What happens to a listed file. Only the last is trashed; each has its own counter."""
 
     NAMED = "named"
@@ -53,7 +53,7 @@ class Fate(StrEnum):
 
 
 @dataclass(frozen=True)
-class Listing:
+class StoreListing:
     """Files as a store listed them: path, size, modified, stamp. Files written after `began_at` may be missing."""
 
     files: pa.Table
@@ -67,18 +67,18 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class SortedListing:
     """The fate of every unnamed file. `orphans` are rows of the listing. `why`: this table's own reasons for a fate."""
 
     listed: int
-    fates: Mapping[Fate, tuple[int, int]]
+    fates: Mapping[FileOutcome, tuple[int, int]]
     orphans: pa.Table
-    why: Mapping[Fate, Reason] = field(default_factory=dict)
+    why: Mapping[FileOutcome, Reason] = field(default_factory=dict)
 
-    def skip(self, those: Any, fate: Fate, why: str) -> Judged:
+    def skip(self, those: Any, fate: FileOutcome, why: str) -> SortedListing:
         """Give some of the orphans another fate: `those` has a boolean for each."""
         left, skipped = self.orphans.filter(pc.invert(those)), self.orphans.filter(those)
-        fates = {**self.fates, Fate.ORPHAN: _count(left), fate: _count(skipped)}
+        fates = {**self.fates, FileOutcome.ORPHAN: _count(left), fate: _count(skipped)}
         told = Reason(_WHY[fate].kind, why)
         return replace(self, fates=fates, orphans=left, why={**self.why, fate: told})
 
@@ -88,7 +88,7 @@ def _count(files: pa.Table) -> tuple[int, int]:
 
 
 def judge(
-    listing: Listing,
+    listing: StoreListing,
     *,
     named: Any,
     restored: Callable[[str], bool],
@@ -98,26 +98,26 @@ def judge(
     young_since: datetime,
     names: Names,
     uncommitted: Uncommitted,
-) -> Judged:
+) -> SortedListing:
     """Decide the fate of every listed file. Only a file that is old enough and that nothing can need is an orphan."""
     unnamed = listing.files.filter(pa.array(~named))
     roots = [Location.of(root) for root in listing.roots]
-    fates: list[Fate] = []
+    fates: list[FileOutcome] = []
     for path, modified in zip(unnamed["path"].to_pylist(), unnamed["modified"].to_pylist(), strict=True):
         fates.append(
             _fate(path, modified, roots, restored, trashed, holds, open_runs, young_since, names, uncommitted)
         )
     told = np.array([str(each) for each in fates], dtype=object)
     sizes = unnamed["size"].to_numpy()
-    counts: dict[Fate, tuple[int, int]] = {
+    counts: dict[FileOutcome, tuple[int, int]] = {
         fate: (int((told == str(fate)).sum()), int(sizes[told == str(fate)].sum()))
-        for fate in Fate
-        if fate is not Fate.NAMED
+        for fate in FileOutcome
+        if fate is not FileOutcome.NAMED
     }
     total = pc.sum(listing.files["size"]).as_py() or 0
-    counts[Fate.NAMED] = (int(named.sum()), total - int(sizes.sum()))
-    orphans = unnamed.filter(pa.array(told == str(Fate.ORPHAN), pa.bool_()))
-    return Judged(listing.files.num_rows, counts, orphans)
+    counts[FileOutcome.NAMED] = (int(named.sum()), total - int(sizes.sum()))
+    orphans = unnamed.filter(pa.array(told == str(FileOutcome.ORPHAN), pa.bool_()))
+    return SortedListing(listing.files.num_rows, counts, orphans)
 
 
 def _fate(
@@ -131,33 +131,33 @@ def _fate(
     young_since: datetime,
     names: Names,
     uncommitted: Uncommitted,
-) -> Fate:
+) -> FileOutcome:
     place = Location.of(path)
     if restored(path):
-        return Fate.RESTORED
+        return FileOutcome.RESTORED
     if trashed(path):
-        return Fate.TRASHED
+        return FileOutcome.TRASHED
     if uncommitted.names(path):
-        return Fate.STREAM
+        return FileOutcome.STREAM
     hold = holds.covering(path, modified)
     if hold is not None:
         return _held(hold)
     run = _RUN.search(path)
     if run is not None and run[1] in open_runs:
-        return Fate.ACTIVE
+        return FileOutcome.ACTIVE
     if names.temporary is None or not names.temporary.search(place.normal):
         if _is_hidden(place, roots):
-            return Fate.HIDDEN
+            return FileOutcome.HIDDEN
         if not names.ours.search(place.normal):
-            return Fate.FOREIGN
+            return FileOutcome.FOREIGN
     known = known_age(modified)
     if known is None or known > young_since:
-        return Fate.YOUNG
-    return Fate.STREAM if uncommitted.may_include(known) else Fate.ORPHAN
+        return FileOutcome.YOUNG
+    return FileOutcome.STREAM if uncommitted.may_include(known) else FileOutcome.ORPHAN
 
 
-def _held(hold: Hold) -> Fate:
-    return Fate.STAGED if hold.kind is HoldKind.LOAD else Fate.ACTIVE
+def _held(hold: Hold) -> FileOutcome:
+    return FileOutcome.STAGED if hold.kind is HoldKind.LOAD else FileOutcome.ACTIVE
 
 
 def _is_hidden(place: Location, roots: Sequence[Location]) -> bool:
@@ -168,23 +168,25 @@ def _is_hidden(place: Location, roots: Sequence[Location]) -> bool:
 
 _NAMED = Reason(ReasonKind.NAMED, "named by the table's metadata")
 _WHY = {
-    Fate.RESTORED: Reason(ReasonKind.RESTORED, "someone restored it"),
-    Fate.TRASHED: Reason(ReasonKind.TRASHED, "in the trash already: waits for purge"),
-    Fate.HIDDEN: Reason(ReasonKind.HIDDEN, "hidden: its name begins with a dot or an underscore"),
-    Fate.FOREIGN: Reason(ReasonKind.FOREIGN, "foreign: not a file a table's writer leaves behind"),
-    Fate.EARLIER: Reason(ReasonKind.OLDER_THAN_TABLE, "older than the table"),
-    Fate.SHARED: Reason(ReasonKind.OTHER_TABLE, "another table's writer names the folder"),
-    Fate.DOUBTFUL: Reason(ReasonKind.OTHER_TABLE, "another table may name the file by another path"),
-    Fate.ACTIVE: Reason(ReasonKind.WRITER, "active: a writer may be at it"),
-    Fate.STAGED: Reason(ReasonKind.LOAD, "staged: a load waits to be adopted"),
-    Fate.STREAM: Reason(ReasonKind.STREAM, "a streaming writer of the table's history may still commit it"),
+    FileOutcome.RESTORED: Reason(ReasonKind.RESTORED, "someone restored it"),
+    FileOutcome.TRASHED: Reason(ReasonKind.TRASHED, "in the trash already: waits for purge"),
+    FileOutcome.HIDDEN: Reason(ReasonKind.HIDDEN, "hidden: its name begins with a dot or an underscore"),
+    FileOutcome.FOREIGN: Reason(ReasonKind.FOREIGN, "foreign: not a file a table's writer leaves behind"),
+    FileOutcome.EARLIER: Reason(ReasonKind.OLDER_THAN_TABLE, "older than the table"),
+    FileOutcome.SHARED: Reason(ReasonKind.OTHER_TABLE, "another table's writer names the folder"),
+    FileOutcome.DOUBTFUL: Reason(ReasonKind.OTHER_TABLE, "another table may name the file by another path"),
+    FileOutcome.ACTIVE: Reason(ReasonKind.WRITER, "active: a writer may be at it"),
+    FileOutcome.STAGED: Reason(ReasonKind.LOAD, "staged: a load waits to be adopted"),
+    FileOutcome.STREAM: Reason(
+        ReasonKind.STREAM, "a streaming writer of the table's history may still commit it"
+    ),
 }
 
 
 def plan(
     view: TableView,
     policy: Policy,
-    judged: Judged,
+    judged: SortedListing,
     now: datetime,
     not_own: Mapping[str, str] | None = None,
 ) -> Plan:
@@ -195,13 +197,13 @@ def plan(
     check_share(view, policy, judged)
     why = {
         **_WHY,
-        Fate.YOUNG: Reason(ReasonKind.YOUNG, f"young: {policy.explain('orphan_grace_hours')}"),
+        FileOutcome.YOUNG: Reason(ReasonKind.YOUNG, f"young: {policy.explain('orphan_grace_hours')}"),
         **judged.why,
     }
     skipped = [
         ("file", count, size, why[fate])
         for fate, (count, size) in judged.fates.items()
-        if fate not in (Fate.NAMED, Fate.ORPHAN)
+        if fate not in (FileOutcome.NAMED, FileOutcome.ORPHAN)
     ]
     found = judged.orphans
     kinds = kinds_of(view, found)
@@ -218,7 +220,7 @@ def plan(
         actions=actions,
         skipped=count_skipped(
             [
-                ("file", *judged.fates[Fate.NAMED], _NAMED),
+                ("file", *judged.fates[FileOutcome.NAMED], _NAMED),
                 *skipped,
                 *(("place", 1, 0, _not_looked_at(view, *each)) for each in (not_own or {}).items()),
             ]
@@ -235,7 +237,7 @@ def _not_looked_at(view: TableView, name: str, place: str) -> Reason:
     )
 
 
-def check_share(view: TableView, policy: Policy, judged: Judged) -> None:
+def check_share(view: TableView, policy: Policy, judged: SortedListing) -> None:
     """The circuit breaker. Many orphans mean that the listing and the metadata do not belong together."""
     orphans, most = judged.orphans.num_rows, policy.float("orphan_max_percent")
     if orphans and orphans * 100 > most * judged.listed:
@@ -263,7 +265,7 @@ def _by_kind(files: pa.Table, kinds: Sequence[str]) -> list[tuple[str, int, int]
     ]
 
 
-def _summary(judged: Judged) -> str:
+def _summary(judged: SortedListing) -> str:
     orphans = judged.orphans.num_rows
     if not orphans:
         return f"no orphans among {judged.listed:,} files"

@@ -11,11 +11,11 @@ from lakewarden.model.files import DeleteFile
 from lakewarden.model.location import scheme_of
 from lakewarden.model.table import TableView
 from lakewarden.rewrite.arrow import identity_columns
-from lakewarden.rewrite.interface import Trouble
+from lakewarden.rewrite.interface import RewriteProblem
 from lakewarden.rewrite.read.sources import Slice
 from lakewarden.rewrite.task import RewriteTask
 from lakewarden.rewrite.write.encoding import WriteOptions
-from lakewarden.tables.interface import DataFile, Files, Replaced
+from lakewarden.tables.interface import DataFile, FilesWithDeletes, ReplacedFiles
 
 _MIB = 1 << 20
 # Bytes of one task. Less is not worth a task; with more, the last task runs alone and progress is rarely reported.
@@ -28,41 +28,41 @@ REMOVED, UNTOUCHED, STRUCK, WHOLE = "removed", "added", "added, with deletes", "
 
 
 def parts_to_read(
-    replaced: Replaced, unfit: str | None, stored: bool
-) -> tuple[dict[str, Files], Trouble | None]:
+    replaced: ReplacedFiles, unfit: str | None, stored: bool
+) -> tuple[dict[str, FilesWithDeletes], RewriteProblem | None]:
     """The parts that can be read and are useful, and why the others cannot be read."""
-    inputs = Trouble(False, "", replaced.missing) if replaced.missing else unreadable(replaced.removed)
-    outputs = Trouble(True, "", unfit) if unfit else unreadable(replaced.added)
-    parts: dict[str, Files] = {}
+    inputs = RewriteProblem(False, "", replaced.missing) if replaced.missing else unreadable(replaced.removed)
+    outputs = RewriteProblem(True, "", unfit) if unfit else unreadable(replaced.added)
+    parts: dict[str, FilesWithDeletes] = {}
     if outputs is None and (inputs is None or stored):
         added = replaced.added
         struck = [file for file in added.files if file.deletes]
-        parts[UNTOUCHED] = Files(tuple(file for file in added.files if not file.deletes))
-        parts[STRUCK] = Files(tuple(struck), added.deletes)
+        parts[UNTOUCHED] = FilesWithDeletes(tuple(file for file in added.files if not file.deletes))
+        parts[STRUCK] = FilesWithDeletes(tuple(struck), added.deletes)
         if stored:
-            parts[WHOLE] = Files(tuple(replace(each, deletes=()) for each in struck))
+            parts[WHOLE] = FilesWithDeletes(tuple(replace(each, deletes=()) for each in struck))
     if inputs is None and outputs is None:
         parts[REMOVED] = replaced.removed
     return parts, inputs or outputs
 
 
-def unreadable(side: Files) -> Trouble | None:
+def unreadable(side: FilesWithDeletes) -> RewriteProblem | None:
     """The first file that the kernel cannot read. Checked before anything is read."""
     used = {place for each in side.files for place in each.deletes}
     deletes = [side.deletes[place] for place in sorted(used)]
     for file in side.files:
         if file.format != "parquet":
-            return Trouble(True, file.path, f"an {file.format} file cannot be read here")
+            return RewriteProblem(True, file.path, f"an {file.format} file cannot be read here")
     files: list[DataFile | DeleteFile] = [*side.files, *deletes]
     for each in files:
         if each.encrypted:
-            return Trouble(True, each.path, "the file is encrypted")
+            return RewriteProblem(True, each.path, "the file is encrypted")
         if scheme_of(each.path) not in KERNEL_STORES:
-            return Trouble(True, each.path, f"files on {scheme_of(each.path)} cannot be read here")
+            return RewriteProblem(True, each.path, f"files on {scheme_of(each.path)} cannot be read here")
     return None
 
 
-def task_bytes(files: Files, cores: int) -> int:
+def task_bytes(files: FilesWithDeletes, cores: int) -> int:
     """The bytes per task: a few tasks per core, but each larger than the deletes, which every task may read again."""
     even = sum(file.bytes for file in files.files) // (4 * cores)
     deletes = sum(delete.bytes for delete in files.deletes if delete.kind != "vector")
@@ -93,7 +93,7 @@ def _cut(file: DataFile, size: int) -> Iterator[Slice]:
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
+class VerifyInputs:
     """Settings of every task: file access, the memory limit, and the number of parallel tasks."""
 
     schema: bytes
@@ -102,7 +102,7 @@ class Means:
     cores: int
 
 
-def tasks_for(view: TableView, files: Files, means: Means) -> Iterator[RewriteTask]:
+def tasks_for(view: TableView, files: FilesWithDeletes, means: VerifyInputs) -> Iterator[RewriteTask]:
     """Tasks for all files. Files with the same delete files are in the same task, which reads these only once."""
     size = task_bytes(files, means.cores)
     ordered = sorted(files.files, key=lambda each: (each.spec_id, each.deletes))

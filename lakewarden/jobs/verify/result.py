@@ -1,4 +1,4 @@
-"""The result of verifying a rewrite: the evidence, and the verdict that follows from it. Pure."""
+"""The result of verifying a rewrite: the evidence, and the result that follows from it. Pure."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from enum import StrEnum
 from lakewarden.model.table import Snapshot
 from lakewarden.model.table_name import TableRef
 from lakewarden.rewrite.digest import Digest
-from lakewarden.rewrite.interface import Trouble
-from lakewarden.rewrite.verify import Miscounted, Seen
-from lakewarden.tables.interface import Files
+from lakewarden.rewrite.interface import RewriteProblem
+from lakewarden.rewrite.verify import FileContent, Miscounted
+from lakewarden.tables.interface import FilesWithDeletes
 
 DIGEST_KEY = "lineage.digest"
 
 
-class Verdict(StrEnum):
+class VerifyResult(StrEnum):
     """The outcome. `cannot-tell` does not mean damage: the files for a proof are gone or cannot be read."""
 
     PROVEN = "proven"
@@ -25,11 +25,11 @@ class Verdict(StrEnum):
 
     @property
     def exit_code(self) -> int:
-        return {Verdict.PROVEN: 0, Verdict.DIFFERS: 1, Verdict.CANNOT_TELL: 3}[self]
+        return {VerifyResult.PROVEN: 0, VerifyResult.DIFFERS: 1, VerifyResult.CANNOT_TELL: 3}[self]
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class RewriteSide:
     """The removed or the added files of a rewrite. `rows` and `digest` are without deleted rows; None if not read."""
 
     files: int
@@ -39,7 +39,7 @@ class Side:
     digest: str | None = None
 
     @classmethod
-    def of(cls, files: Files, seen: Seen | None) -> Side:
+    def of(cls, files: FilesWithDeletes, seen: FileContent | None) -> RewriteSide:
         counted = cls(len(files.files), sum(file.bytes for file in files.files))
         if seen is None:
             return counted
@@ -55,10 +55,10 @@ class Verification:
 
     table: TableRef
     snapshot: Snapshot
-    state: Verdict
+    state: VerifyResult
     reason: str
-    removed: Side
-    added: Side
+    removed: RewriteSide
+    added: RewriteSide
     file: str = ""
     stored_digest: str | None = None
     stored_agrees: bool | None = None
@@ -66,17 +66,17 @@ class Verification:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class VerifyEvidence:
     """The values that were read. A side is None if it was not read completely; `trouble` says why.
 
     `written` is the digest of all rows of the added files, including deleted rows, as a commit stores it.
     """
 
-    removed: Seen | None = None
-    added: Seen | None = None
+    removed: FileContent | None = None
+    added: FileContent | None = None
     written: Digest | None = None
     stored: Digest | None = None
-    trouble: Trouble | None = None
+    trouble: RewriteProblem | None = None
     miscounted: tuple[Miscounted, ...] = ()
 
     @property
@@ -92,24 +92,24 @@ def stored_digest(snapshot: Snapshot) -> Digest | None:
         return None
 
 
-def judge(found: Evidence) -> tuple[Verdict, str, str]:
-    """The verdict, the reason, and the damaged file. A proven difference outranks files that could not be read."""
+def judge(found: VerifyEvidence) -> tuple[VerifyResult, str, str]:
+    """The result, the reason, and the damaged file. A proven difference outranks files that could not be read."""
     differences = list(_differences(found))
     if differences:
         file = found.miscounted[0].path if found.miscounted else ""
-        return Verdict.DIFFERS, "; ".join(differences), file
+        return VerifyResult.DIFFERS, "; ".join(differences), file
     if found.trouble is not None:
         agrees = "; the files added still hold the rows whose digest the commit stored"
         return (
-            Verdict.CANNOT_TELL,
+            VerifyResult.CANNOT_TELL,
             str(found.trouble) + (agrees if found.stored_agrees else ""),
             found.trouble.path,
         )
     agrees = ", and those whose digest the commit stored" if found.stored_agrees else ""
-    return Verdict.PROVEN, f"the rows of the files added are the rows of the files removed{agrees}", ""
+    return VerifyResult.PROVEN, f"the rows of the files added are the rows of the files removed{agrees}", ""
 
 
-def _differences(found: Evidence) -> Iterator[str]:
+def _differences(found: VerifyEvidence) -> Iterator[str]:
     for each in found.miscounted:
         yield f"{each.path} has {each.found} rows, the table says {each.expected}"
     if found.removed is not None and found.added is not None and found.removed.rows != found.added.rows:

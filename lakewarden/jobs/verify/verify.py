@@ -21,25 +21,32 @@ from lakewarden.jobs.verify.parts import (
     STRUCK,
     UNTOUCHED,
     WHOLE,
-    Means,
+    VerifyInputs,
     parts_to_read,
     tasks_for,
 )
-from lakewarden.jobs.verify.result import DIGEST_KEY, Evidence, Side, Verification, judge, stored_digest
+from lakewarden.jobs.verify.result import (
+    DIGEST_KEY,
+    RewriteSide,
+    Verification,
+    VerifyEvidence,
+    judge,
+    stored_digest,
+)
 from lakewarden.model.progress import Progress, Silent
 from lakewarden.model.table import Snapshot, TableView
 from lakewarden.rate_limit import Pace
 from lakewarden.rewrite.digest import Digest
-from lakewarden.rewrite.interface import Trouble
+from lakewarden.rewrite.interface import RewriteProblem
 from lakewarden.rewrite.read.project import Unfit
 from lakewarden.rewrite.read.sources import RowsDiffer
 from lakewarden.rewrite.read.store import MissingSource, Store
 from lakewarden.rewrite.task import RewriteTask
-from lakewarden.rewrite.verify import Miscounted, Seen, look, writers_schema
-from lakewarden.spark.task_slots import Lanes
+from lakewarden.rewrite.verify import FileContent, Miscounted, look, writers_schema
+from lakewarden.spark.task_slots import TaskSlots
 from lakewarden.spark.tasks import Meter, cancel, fan_out, parallelism, task_reason, ticking
 from lakewarden.state.runs import new_run_id
-from lakewarden.tables.interface import Files, Replaced, TableFormat
+from lakewarden.tables.interface import FilesWithDeletes, ReplacedFiles, TableFormat
 from lakewarden.tables.jvm import JavaError
 
 _LISTED = 5
@@ -48,17 +55,17 @@ _REWRITES = ("replace", "compact")
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class ReadResult:
     """The result of reading, by part. `trouble` is the first problem that made a part incomplete."""
 
-    parts: Mapping[str, Seen]
-    trouble: Trouble | None = None
+    parts: Mapping[str, FileContent]
+    trouble: RewriteProblem | None = None
     miscounted: tuple[Miscounted, ...] = ()
 
-    def total(self, *names: str) -> Seen | None:
+    def total(self, *names: str) -> FileContent | None:
         if not all(name in self.parts for name in names):
             return None
-        return sum((self.parts[name] for name in names), Seen())
+        return sum((self.parts[name] for name in names), FileContent())
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +76,7 @@ class Verifier:
     format: TableFormat
     task_memory: int
     progress: Progress = field(default_factory=Silent)
-    lanes: Lanes | None = None
+    slots: TaskSlots | None = None
 
     def verify(self, view: TableView, snapshot_id: int) -> Verification:
         began = clock.monotonic()
@@ -84,15 +91,15 @@ class Verifier:
             snapshot=snapshot,
             state=state,
             reason=reason,
-            removed=Side.of(replaced.removed, evidence.removed),
-            added=Side.of(replaced.added, evidence.added),
+            removed=RewriteSide.of(replaced.removed, evidence.removed),
+            added=RewriteSide.of(replaced.added, evidence.added),
             file=file,
             stored_digest=snapshot.summary.get(DIGEST_KEY),
             stored_agrees=evidence.stored_agrees,
             seconds=round(clock.monotonic() - began, 2),
         )
 
-    def _gather(self, view: TableView, snapshot: Snapshot, replaced: Replaced) -> Evidence:
+    def _gather(self, view: TableView, snapshot: Snapshot, replaced: ReplacedFiles) -> VerifyEvidence:
         stored, what = stored_digest(snapshot), f"verify {view.ref} snapshot {snapshot.id}"
         parts, trouble = parts_to_read(replaced, self.format.rewrites().unfit(view), stored is not None)
         looked = self._look(view, parts, what)
@@ -100,11 +107,11 @@ class Verifier:
         written = None if stored is None or all_rows is None else all_rows.rows
         if written is not None and written != stored:
             written = self._as_written(view, parts, what) or written
-        return Evidence(
+        return VerifyEvidence(
             looked.total(REMOVED), added, written, stored, trouble or looked.trouble, looked.miscounted
         )
 
-    def _as_written(self, view: TableView, parts: Mapping[str, Files], what: str) -> Digest | None:
+    def _as_written(self, view: TableView, parts: Mapping[str, FilesWithDeletes], what: str) -> Digest | None:
         """The digest in the schema that the files were written with: a column may have been dropped before the commit."""
         files = [*parts[UNTOUCHED].files, *parts[WHOLE].files]
         store = Store(self.format.write_properties(view.ref))
@@ -121,9 +128,9 @@ class Verifier:
         total = seen.total(UNTOUCHED, WHOLE)
         return None if total is None else total.rows
 
-    def _look(self, view: TableView, parts: Mapping[str, Files], what: str) -> Looked:
+    def _look(self, view: TableView, parts: Mapping[str, FilesWithDeletes], what: str) -> ReadResult:
         if not parts:
-            return Looked({})
+            return ReadResult({})
         tasks = self._tasks(view, parts)
         meter = Meter(self.spark)
         self.progress.begin(what, sum(each.bytes for files in parts.values() for each in files.files))
@@ -134,28 +141,31 @@ class Verifier:
             raise LakewardenError(reason=f"{what}: {task_reason(error)}") from error
         finally:
             self.progress.end()
-        return gathered(list(parts), list(zip((name for name, _ in tasks), results, strict=True)))
+        return added_up(list(parts), list(zip((name for name, _ in tasks), results, strict=True)))
 
-    def _tasks(self, view: TableView, parts: Mapping[str, Files]) -> list[tuple[str, RewriteTask]]:
+    def _tasks(self, view: TableView, parts: Mapping[str, FilesWithDeletes]) -> list[tuple[str, RewriteTask]]:
         schema, io = self.format.rewrites().arrow_schema(view), self.format.write_properties(view.ref)
-        means = Means(schema, io, self.task_memory, parallelism(self.spark))
+        means = VerifyInputs(schema, io, self.task_memory, parallelism(self.spark))
         return [(name, task) for name, files in parts.items() for task in tasks_for(view, files, means)]
 
     def _run(
-        self, tasks: Sequence[RewriteTask], kernel: Callable[[RewriteTask], Seen | Trouble], what: str
-    ) -> list[Seen | Trouble]:
+        self,
+        tasks: Sequence[RewriteTask],
+        kernel: Callable[[RewriteTask], FileContent | RewriteProblem],
+        what: str,
+    ) -> list[FileContent | RewriteProblem]:
         """Runs all tasks in one Spark job. With a rate limit, one job per task, each with its share of the rate."""
         if not tasks:
             return []
         group, stop = f"verify-{new_run_id(clock.now())}", threading.Event()
 
-        def alone(task: RewriteTask, pace: Pace) -> Seen | Trouble:
+        def alone(task: RewriteTask, pace: Pace) -> FileContent | RewriteProblem:
             return fan_out(self.spark, kernel, [replace(task, pace=pace)], group, what)[0]
 
         try:
-            if self.lanes is None:
+            if self.slots is None:
                 return fan_out(self.spark, kernel, tasks, group, what)
-            with self.lanes.work(len(tasks), stop=stop) as work:
+            with self.slots.work(len(tasks), stop=stop) as work:
                 return work.run(alone, tasks)
         except KeyboardInterrupt:
             stop.set()
@@ -205,39 +215,39 @@ def _newest(view: TableView) -> str:
 # ------------------------------------------------------------ in the tasks
 
 
-def _kernel(meter: Meter) -> Callable[[RewriteTask], Seen | Trouble]:
+def _kernel(meter: Meter) -> Callable[[RewriteTask], FileContent | RewriteProblem]:
     """The function of each task. A damaged file is returned as a value, because Spark would retry after an exception."""
     done = meter.accumulator
 
-    def run(task: RewriteTask) -> Seen | Trouble:
+    def run(task: RewriteTask) -> FileContent | RewriteProblem:
         try:
             seen = look(task)
         except Unfit as error:
-            return Trouble(True, error.path, error.reason)
+            return RewriteProblem(True, error.path, error.reason)
         except MissingSource as error:
-            return Trouble(False, error.path, error.reason)
+            return RewriteProblem(False, error.path, error.reason)
         except RowsDiffer as error:
             reason = f"it has {error.found} rows, its footer states {error.expected}"
-            return Trouble(False, error.path, reason)
+            return RewriteProblem(False, error.path, reason)
         done.add(seen.bytes_read)
         return seen
 
     return run
 
 
-def gathered(names: Sequence[str], results: Sequence[tuple[str, Seen | Trouble]]) -> Looked:
+def added_up(names: Sequence[str], results: Sequence[tuple[str, FileContent | RewriteProblem]]) -> ReadResult:
     """The sums of all completely read parts."""
-    totals: dict[str, Seen] = {name: Seen() for name in names}
-    troubles: list[Trouble] = []
+    totals: dict[str, FileContent] = {name: FileContent() for name in names}
+    troubles: list[RewriteProblem] = []
     for name, each in results:
-        if isinstance(each, Trouble):
+        if isinstance(each, RewriteProblem):
             troubles.append(each)
             totals.pop(name, None)
         elif name in totals:
             totals[name] += each
-    seen = [each for _, each in results if isinstance(each, Seen)]
-    miscounted = sum(seen, Seen()).miscounted
-    return Looked(totals, troubles[0] if troubles else None, miscounted)
+    seen = [each for _, each in results if isinstance(each, FileContent)]
+    miscounted = sum(seen, FileContent()).miscounted
+    return ReadResult(totals, troubles[0] if troubles else None, miscounted)
 
 
 def field_ids(schema_json: str) -> frozenset[int]:

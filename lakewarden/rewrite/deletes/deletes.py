@@ -17,14 +17,14 @@ import pyarrow as pa
 from lakewarden.model.files import DeleteFile
 from lakewarden.rewrite.deletes.delete_files import Target
 from lakewarden.rewrite.deletes.deleted_rows import RowBits
-from lakewarden.rewrite.deletes.equality import EqualityFilter, ReadKeys, Way
+from lakewarden.rewrite.deletes.equality import EqualityFilter, FilterMethod, ReadKeys
 from lakewarden.rewrite.deletes.positions import mark_positions
 from lakewarden.rewrite.deletes.vectors import mark_vector
 from lakewarden.rewrite.read.project import Unfit
 from lakewarden.rewrite.read.sources import RowsDiffer
 from lakewarden.rewrite.read.store import Store
 
-__all__ = ["READABLE", "DeleteFile", "Eraser", "Target", "Way"]
+__all__ = ["READABLE", "DeleteFile", "Eraser", "FilterMethod", "Target"]
 
 # The file formats that each kind of delete file may have.
 READABLE = {"position": ("parquet",), "vector": ("puffin", "paimon"), "equality": ("parquet",)}
@@ -54,7 +54,7 @@ class Eraser:
             equality.prepare(store, budget // len(self._filters), read_keys, self._mark)
 
     @property
-    def ways(self) -> tuple[Way, ...]:
+    def ways(self) -> tuple[FilterMethod, ...]:
         """How each set of equality columns was processed."""
         return tuple(equality.way for equality in self._filters)
 

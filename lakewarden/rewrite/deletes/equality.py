@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from lakewarden.model.files import DeleteFile
 from lakewarden.rewrite.deletes.delete_files import Target, batches, opened
-from lakewarden.rewrite.deletes.key_index import KEY_BYTES, NO_ROWS, Audiences, Gathered, KeyIndex
+from lakewarden.rewrite.deletes.key_index import KEY_BYTES, NO_ROWS, Audiences, KeyCollector, KeyIndex
 from lakewarden.rewrite.deletes.keys import (
     BitFilter,
     Columns,
@@ -39,7 +39,7 @@ _STRING_BYTES = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class FilterMethod:
     """How a filter was applied: all keys in memory or, if too many, only the keys that rows may have, in rounds and a rest."""
 
     ids: tuple[int, ...]
@@ -70,16 +70,16 @@ class EqualityFilter:
             ((numbers[mask], file) for file, mask in files.items()), key=lambda numbered: numbered[0]
         )
         self._index: KeyIndex | None = None
-        self.way = Way(ids, False, 0, 0)
+        self.way = FilterMethod(ids, False, 0, 0)
 
     def prepare(self, store: Store, budget: int, read_keys: ReadKeys, mark: Mark) -> None:
         """Read the delete files. Rows found deleted during this are marked, by target and positions."""
         self._schema = self._keys_as_they_are(store)
-        gathered = Gathered(self._audiences, budget // 2)
+        gathered = KeyCollector(self._audiences, budget // 2)
         large = self._expected_bytes() > budget // 2 or not self._gather_all(gathered, store, budget)
         rounds = self._gather_known(gathered, store, budget, read_keys, mark) if large else 0
         self._index = gathered.take_index()
-        self.way = Way(self._ids, large, rounds, len(self._index or ()))
+        self.way = FilterMethod(self._ids, large, rounds, len(self._index or ()))
         if not set(self._ids) <= {field_id(field) for field in self._table}:
             # Rows that stream by later lack a dropped column, so they are marked now.
             self._mark_all(self._index, read_keys, mark)
@@ -109,7 +109,7 @@ class EqualityFilter:
         records = sum(file.records for _, file in self._files)
         return records * (KEY_BYTES + 2 * sum(_width(field.type) for field in self._schema))
 
-    def _gather_all(self, gathered: Gathered, store: Store, budget: int) -> bool:
+    def _gather_all(self, gathered: KeyCollector, store: Store, budget: int) -> bool:
         """Gather every key. False if there are too many."""
         for audience, columns in self._deletes(store, budget):
             gathered.add(columns, hash_keys(columns), audience)
@@ -119,7 +119,7 @@ class EqualityFilter:
         return True
 
     def _gather_known(
-        self, gathered: Gathered, store: Store, budget: int, read_keys: ReadKeys, mark: Mark
+        self, gathered: KeyCollector, store: Store, budget: int, read_keys: ReadKeys, mark: Mark
     ) -> int:
         """Gather only keys that rows may have. Whenever there are too many, mark their rows and start again with no keys."""
         known = self._known(budget // 4, read_keys)

@@ -98,7 +98,7 @@ class KeyIndex:
         return np.concatenate(deleted) if deleted else NO_ROWS
 
 
-class Gathered:
+class KeyCollector:
     """Keys that are being collected for an index."""
 
     def __init__(self, audiences: Audiences, limit: int) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lakewarden.model.files import DeleteFile
-from lakewarden.rewrite.task import Part, Reading, RewriteTask
+from lakewarden.rewrite.task import Reading, RewriteTask, SlicePart
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class RemapTask:
     """One output, the source of its rows, and the rewrite's own task with the new deletes instead of the old ones."""
 
     output: str
-    parts: tuple[Part, ...]
+    parts: tuple[SlicePart, ...]
     rewrite: RewriteTask
 
     def with_deletes(
@@ -59,7 +59,7 @@ def _struck(reading: Reading, number: int) -> NDArray[np.int64]:
     return eraser.erased(number)
 
 
-def _in_output(part: Part, struck: NDArray[np.int64]) -> NDArray[np.int64]:
+def _in_output(part: SlicePart, struck: NDArray[np.int64]) -> NDArray[np.int64]:
     piece = part.slice
     struck = struck[(struck >= piece.from_row) & (struck < piece.to_row)]
     if part.erased is None or not len(part.erased):

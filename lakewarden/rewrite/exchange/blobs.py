@@ -12,7 +12,7 @@ import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredBlob:
     """A blob in a file."""
 
     path: str
@@ -20,14 +20,14 @@ class Stored:
     size: int
 
 
-Blob: TypeAlias = pa.Buffer | Stored
+Blob: TypeAlias = pa.Buffer | StoredBlob
 Record = tuple[int, Blob]
 # The number for a sending task's report about itself; no range has it. It goes to the first collecting task.
 TELL = -1
 
 
 def content(blob: Blob) -> pa.Buffer:
-    if not isinstance(blob, Stored):
+    if not isinstance(blob, StoredBlob):
         return blob
     with pa.OSFile(blob.path) as file:
         file.seek(blob.at)
@@ -43,7 +43,7 @@ def stored(records: Iterable[Record], folder: str) -> Iterator[Record]:
                 yield number, blob
                 continue
             data = content(blob)
-            place = Stored(path, file.tell(), data.size)
+            place = StoredBlob(path, file.tell(), data.size)
             _write(file, data)
             yield number, place
 
@@ -55,7 +55,7 @@ def _write(file: IO[bytes], data: pa.Buffer) -> None:
         left = left[file.write(left) :]
 
 
-class Held:
+class BlobBuffer:
     """Blobs by range: in memory up to a limit, then in a temporary file without a name, which needs no clean-up."""
 
     def __init__(self, limit: int) -> None:
@@ -65,7 +65,7 @@ class Held:
         self._spilled: dict[int, list[tuple[int, int]]] = {}
         self._file: IO[bytes] | None = None
 
-    def __enter__(self) -> Held:
+    def __enter__(self) -> BlobBuffer:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -73,7 +73,7 @@ class Held:
             self._file.close()
 
     def add(self, number: int, blob: Blob) -> None:
-        in_memory = 0 if isinstance(blob, Stored) else blob.size
+        in_memory = 0 if isinstance(blob, StoredBlob) else blob.size
         # After one blob was spilled all are, so that blobs of a range stay in the order they came.
         if self._file is None and self._size + in_memory <= self._limit:
             self._blobs.setdefault(number, []).append(blob)

@@ -47,7 +47,7 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class SendReport:
     """A sending task's report: part of the group's proof."""
 
     read: Digest
@@ -59,7 +59,7 @@ class Told:
     peak_rss: int
 
     @classmethod
-    def by(cls, reading: Reading, rows: int, started: float) -> Told:
+    def by(cls, reading: Reading, rows: int, started: float) -> SendReport:
         return cls(
             reading.read,
             rows,
@@ -71,12 +71,12 @@ class Told:
         )
 
     @staticmethod
-    def of(blob: Blob) -> Told:
+    def of(blob: Blob) -> SendReport:
         """Read the report sent under TELL. Raises the error if the task sent one instead."""
         report = pickle.loads(content(blob))
         if isinstance(report, Exception):
             raise report
-        assert isinstance(report, Told)
+        assert isinstance(report, SendReport)
         return report
 
 
@@ -85,7 +85,7 @@ class Sampled(NamedTuple):
 
     exchange: Exchange
     row_bytes: float
-    told: Told
+    told: SendReport
 
 
 def peak_rss() -> int:
@@ -113,7 +113,7 @@ def prepare(task: RewriteTask) -> Sampled:
     shared = replace(task, slices=(), encodings=reading.encodings)
     reading.throttle.settle()
     exchange = Exchange(shared, edges, ranges, max(1, -(-per_output // groups)))
-    return Sampled(exchange, reading.row_bytes, Told.by(reading, 0, started))
+    return Sampled(exchange, reading.row_bytes, SendReport.by(reading, 0, started))
 
 
 def _evenly(slices: tuple[Slice, ...]) -> tuple[Slice, ...]:
@@ -156,7 +156,7 @@ def _cut(piece: Slice, rows: int) -> Iterator[Slice]:
         yield replace(piece, from_row=start, to_row=end)
 
 
-def proof(parts: Iterable[Told]) -> tuple[Digest, int, int]:
+def proof(parts: Iterable[SendReport]) -> tuple[Digest, int, int]:
     """Digest, rows and deleted rows of everything that was sent."""
     total, rows, erased = Digest(), 0, 0
     for report in parts:

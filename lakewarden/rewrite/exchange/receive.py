@@ -8,26 +8,28 @@ from functools import partial
 
 import pyarrow as pa
 
-from lakewarden.rewrite.exchange.blobs import TELL, Held, Record
-from lakewarden.rewrite.exchange.plan import Exchange, Told, peak_rss
+from lakewarden.rewrite.exchange.blobs import TELL, BlobBuffer, Record
+from lakewarden.rewrite.exchange.plan import Exchange, SendReport, peak_rss
 from lakewarden.rewrite.order.cluster import write_range
-from lakewarden.rewrite.task import Reading, Rewritten
+from lakewarden.rewrite.task import Reading, TaskResult
 from lakewarden.rewrite.write.output import Output, held_limit
 
 
-def collect(exchange: Exchange, output: int, records: Iterable[Record]) -> tuple[Rewritten, list[Told]]:
+def collect(
+    exchange: Exchange, output: int, records: Iterable[Record]
+) -> tuple[TaskResult, list[SendReport]]:
     """One file with every row that was sent to this output, in order, and the reports of the sending tasks."""
     started = time.process_time()
     pa.set_cpu_count(1)
     reading = Reading(exchange.task)
-    reports: list[Told] = []
+    reports: list[SendReport] = []
     with (
-        Held(held_limit(reading.task.memory_budget) // 2) as held,
+        BlobBuffer(held_limit(reading.task.memory_budget) // 2) as held,
         Output(reading, exchange.task.outputs[output]) as file,
     ):
         for number, blob in records:
             if number == TELL:
-                reports.append(Told.of(blob))
+                reports.append(SendReport.of(blob))
             else:
                 held.add(number, blob)
         for number in held.numbers():
@@ -37,7 +39,7 @@ def collect(exchange: Exchange, output: int, records: Iterable[Record]) -> tuple
         done = file.finish()
     reading.throttle.settle()
     return (
-        Rewritten(
+        TaskResult(
             files=() if done is None else (done,),
             bytes_read=0,
             cpu_seconds=time.process_time() - started,
@@ -49,7 +51,7 @@ def collect(exchange: Exchange, output: int, records: Iterable[Record]) -> tuple
     )
 
 
-def _batches(held: Held, number: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _batches(held: BlobBuffer, number: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     return (_as_schema(batch, schema) for batch in held.batches(number))
 
 

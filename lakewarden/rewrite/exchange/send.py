@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from lakewarden.rewrite.exchange.blobs import TELL, Record
-from lakewarden.rewrite.exchange.plan import Exchange, Told
+from lakewarden.rewrite.exchange.plan import Exchange, SendReport
 from lakewarden.rewrite.order.cluster import gather
 from lakewarden.rewrite.order.order import range_of
 from lakewarden.rewrite.read.sources import Slice
@@ -39,7 +39,7 @@ def spread_out(exchange: Exchange, slices: tuple[Slice, ...]) -> Iterator[Record
     if held:
         yield from _blobs(exchange, held, reading.schema)
     reading.throttle.settle()
-    yield TELL, pa.py_buffer(pickle.dumps(Told.by(reading, rows, started)))
+    yield TELL, pa.py_buffer(pickle.dumps(SendReport.by(reading, rows, started)))
 
 
 def _blobs(exchange: Exchange, held: list[pa.RecordBatch], schema: pa.Schema) -> Iterator[Record]:

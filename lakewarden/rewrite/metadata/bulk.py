@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakewarden.model.location import is_local
-from lakewarden.rewrite.metadata.metadata_file import MetadataFile, Named, What, read_metadata_files
+from lakewarden.rewrite.metadata.metadata_file import MetadataFile, NamedFiles, What, read_metadata_files
 from lakewarden.rewrite.read.store import Store
 from lakewarden.spark.tasks import fan_out, on_one_machine, parallelism
 from lakewarden.storage.objects import Objects
@@ -62,7 +62,7 @@ class MetadataFiles:
     ) -> Iterator[tuple[str, pa.Table | None, str]]:
         return ((each.path, each.table, each.trouble) for each in self._read(files, io))
 
-    def _read(self, files: Sequence[MetadataFile], io: Mapping[str, str]) -> Iterator[Named]:
+    def _read(self, files: Sequence[MetadataFile], io: Mapping[str, str]) -> Iterator[NamedFiles]:
         cores = parallelism(self._spark)
         if on_one_machine(self._spark) or len(files) < _FEW_PER_CORE * cores:
             yield from _in_threads(files, io, cores)
@@ -70,12 +70,14 @@ class MetadataFiles:
         for wave in _waves(files, cores):
             yield from self._in_tasks(wave, io, cores)
 
-    def _in_tasks(self, files: Sequence[MetadataFile], io: Mapping[str, str], cores: int) -> Iterator[Named]:
+    def _in_tasks(
+        self, files: Sequence[MetadataFile], io: Mapping[str, str], cores: int
+    ) -> Iterator[NamedFiles]:
         share = -(-len(files) // cores)
         parts = [list(files[start : start + share]) for start in range(0, len(files), share)]
         settings = dict(io)
 
-        def kernel(part: list[MetadataFile]) -> list[Named]:
+        def kernel(part: list[MetadataFile]) -> list[NamedFiles]:
             store = Store(settings)
             return read_metadata_files(part, store)
 
@@ -83,7 +85,7 @@ class MetadataFiles:
             yield from read
 
 
-def _in_threads(files: Sequence[MetadataFile], io: Mapping[str, str], cores: int) -> Iterator[Named]:
+def _in_threads(files: Sequence[MetadataFile], io: Mapping[str, str], cores: int) -> Iterator[NamedFiles]:
     if not files:
         return
     store = Store(io)

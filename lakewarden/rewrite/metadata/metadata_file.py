@@ -64,7 +64,7 @@ class MetadataFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedFiles:
     """The files that one metadata file names, or the reason why that is unknown."""
 
     path: str
@@ -72,9 +72,9 @@ class Named:
     trouble: str = ""
 
 
-def read_metadata_files(files: Sequence[MetadataFile], store: Store) -> list[Named]:
+def read_metadata_files(files: Sequence[MetadataFile], store: Store) -> list[NamedFiles]:
     """Read the files, results in the same order: each complete, or a trouble, never a part of a file."""
-    results: dict[int, Named] = {}
+    results: dict[int, NamedFiles] = {}
     waiting: list[tuple[int, bytes]] = []
     for place, file in enumerate(files):
         try:
@@ -104,7 +104,7 @@ def _fits(
     return alike and sum(len(each) for _, each in waiting) + len(content) <= _TOGETHER
 
 
-def _decoded(files: Sequence[MetadataFile], waiting: Sequence[tuple[int, bytes]]) -> dict[int, Named]:
+def _decoded(files: Sequence[MetadataFile], waiting: Sequence[tuple[int, bytes]]) -> dict[int, NamedFiles]:
     """Decode all files together. If one of them prevents that, decode each alone to find out which."""
     decoder = _DECODERS[files[waiting[0][0]].what]
     try:
@@ -124,16 +124,16 @@ def _decoded(files: Sequence[MetadataFile], waiting: Sequence[tuple[int, bytes]]
         return {key: result for each in waiting for key, result in _decoded(files, [each]).items()}
 
 
-def _broken(file: MetadataFile, error: Exception) -> Named:
+def _broken(file: MetadataFile, error: Exception) -> NamedFiles:
     if isinstance(error, MissingSource):
-        return Named(file.path, None, error.reason)
-    return Named(file.path, None, f"{type(error).__name__}: {error}".splitlines()[0])
+        return NamedFiles(file.path, None, error.reason)
+    return NamedFiles(file.path, None, f"{type(error).__name__}: {error}".splitlines()[0])
 
 
-def _checked(file: MetadataFile, table: pa.Table) -> Named:
+def _checked(file: MetadataFile, table: pa.Table) -> NamedFiles:
     if file.live >= 0 and table.num_rows != file.live:
-        return Named(file.path, None, f"it names {table.num_rows} live files, its list says {file.live}")
-    return Named(file.path, table)
+        return NamedFiles(file.path, None, f"it names {table.num_rows} live files, its list says {file.live}")
+    return NamedFiles(file.path, table)
 
 
 def _content(path: str, store: Store) -> bytes:

@@ -17,7 +17,13 @@ import pyarrow.parquet as pq
 
 from lakewarden.model.location import is_local
 from lakewarden.rewrite.pages import thrift
-from lakewarden.rewrite.pages.chunks import Column, Merged, PagesDiffer, SourceChunk, dictionary_statistics
+from lakewarden.rewrite.pages.chunks import (
+    Column,
+    MergedChunk,
+    PagesDiffer,
+    SourceChunk,
+    dictionary_statistics,
+)
 from lakewarden.rewrite.pages.thrift import Struct
 from lakewarden.rewrite.read.project import field_id, leaves
 from lakewarden.rewrite.read.store import MissingSource
@@ -160,7 +166,7 @@ class Assembly:
 
     def copy(self, column: Column, parts: Iterable[SourceChunk]) -> None:
         """Add the next column chunk of the row group, from chunks of the sources."""
-        merged = Merged(column)
+        merged = MergedChunk(column)
         start = self._begin()
         for part in parts:
             for page in merged.add(part):

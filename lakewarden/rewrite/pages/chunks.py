@@ -99,7 +99,7 @@ class SourceChunk:
 
 
 @dataclass(slots=True)
-class Merged:
+class MergedChunk:
     """The output's chunk, as far as its parts have been added."""
 
     column: Column
@@ -108,7 +108,7 @@ class Merged:
     pages: Counter[int] = field(default_factory=Counter)  # by encoding
     chunks: list[pq.ColumnChunkMetaData] = field(default_factory=list)
 
-    def add(self, part: SourceChunk) -> list[Page]:
+    def add(self, part: SourceChunk) -> list[ParquetPage]:
         """The pages of a part as the output stores them. Raises Doubtful or PagesDiffer before any of its bytes is written."""
         pages = list(_pages(part, self.column))
         values = sum(page.values for page in pages)
@@ -148,7 +148,7 @@ class Merged:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ParquetPage:
     """A data page: its header for the output, its body as the source has it, and the body's checksum."""
 
     encoding: int
@@ -206,7 +206,7 @@ def checksum_of(header: Struct) -> int | None:
     return None if stated is None else int(stated) & 0xFFFFFFFF
 
 
-def _pages(part: SourceChunk, column: Column) -> Iterator[Page]:
+def _pages(part: SourceChunk, column: Column) -> Iterator[ParquetPage]:
     """The data pages of a part. Their sizes must add up exactly to its end."""
     at, end, inflated = 0, len(part.data), 0
     stated = {ENCODINGS.get(encoding) for encoding in part.chunk.encodings}
@@ -219,7 +219,9 @@ def _pages(part: SourceChunk, column: Column) -> Iterator[Page]:
         checksum = _check_sum(part, column, header.checksum, data)
         _check_codec(part, column, header.inflated, data)
         inflated += body - start + header.inflated
-        yield Page(header.encoding, header.values, header.inflated, header.write(checksum), data, checksum)
+        yield ParquetPage(
+            header.encoding, header.values, header.inflated, header.write(checksum), data, checksum
+        )
     # Checksums cover only bodies. The other header fields are compared with the footer.
     if inflated != part.chunk.total_uncompressed_size:
         raise Doubtful(

@@ -25,7 +25,7 @@ from lakewarden.rewrite.pages.assembly import Assembly, Encoded, arrow_file, enc
 from lakewarden.rewrite.pages.chunks import CODECS, Doubtful, PagesDiffer, SourceChunk
 from lakewarden.rewrite.pages.copyable import Layout, Piece, check_paths, codec, largest_chunk, strict, tiny
 from lakewarden.rewrite.read.project import Leaf, Projection, leaves, repeats
-from lakewarden.rewrite.read.sources import BATCH_ROWS, Source
+from lakewarden.rewrite.read.sources import BATCH_ROWS, OpenSlice
 from lakewarden.rewrite.read.store import DamagedSource, MissingSource
 from lakewarden.rewrite.task import Reading, WrittenFile
 from lakewarden.rewrite.write.encoding import Encodings, settle
@@ -155,7 +155,7 @@ class _Held:
         return table
 
 
-def _only(reading: Reading, tops: Sequence[int], sources: Iterable[Source], *, digest: bool) -> Reading:
+def _only(reading: Reading, tops: Sequence[int], sources: Iterable[OpenSlice], *, digest: bool) -> Reading:
     """A reading of only some columns. Row lineage is always included, because batches end with it."""
     count = len(reading.schema)
     kept = sorted({*tops, *range(count - 2 if reading.task.row_lineage else count, count)})

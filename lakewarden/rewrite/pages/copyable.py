@@ -23,7 +23,7 @@ from lakewarden.rewrite.pages.assembly import arrow_file, column_names, footer_o
 from lakewarden.rewrite.pages.chunks import ENCODINGS, Column, Doubtful, checksum_of, loses_bounds
 from lakewarden.rewrite.pages.thrift import Struct
 from lakewarden.rewrite.read.project import Leaf, Projection, children, field_id, is_list, leaves
-from lakewarden.rewrite.read.sources import Source
+from lakewarden.rewrite.read.sources import OpenSlice
 from lakewarden.rewrite.read.store import MissingSource
 from lakewarden.rewrite.task import Reading
 from lakewarden.rewrite.write.encoding import Encodings, WriteOptions, takes
@@ -69,7 +69,7 @@ class Piece:
     the same way.
     """
 
-    source: Source
+    source: OpenSlice
     group: pq.RowGroupMetaData
     places: Mapping[int, int]
 
@@ -156,7 +156,7 @@ class _Answers:
         self._known: list[tuple[Projection, Any, dict[int, int]]] = []
         self._checked: dict[str, bool] = {}
 
-    def places(self, source: Source) -> dict[int, int]:
+    def places(self, source: OpenSlice) -> dict[int, int]:
         if not trusted(source.footer.created_by) or not self._has_checksums(source):
             return {}
         schema = source.footer.schema
@@ -167,7 +167,7 @@ class _Answers:
         self._known.append((source.way, schema, places))
         return places
 
-    def _has_checksums(self, source: Source) -> bool:
+    def _has_checksums(self, source: OpenSlice) -> bool:
         """Whether the first page has a checksum. A writer adds checksums to all pages or to none, so one page of
         its first file is enough to know.
         """
@@ -188,7 +188,7 @@ class _Answers:
                 yield from pairs
 
 
-def _first_page_has_checksum(source: Source, reading: Reading) -> bool:
+def _first_page_has_checksum(source: OpenSlice, reading: Reading) -> bool:
     chunk = source.footer.row_group(0).column(0)
     start = chunk.dictionary_page_offset or chunk.data_page_offset
     kept = source.handle
@@ -209,7 +209,7 @@ def _has_checksum(data: bytes) -> bool:
         return True  # damaged, or longer than that: reading the page will show it
 
 
-def check_paths(sources: list[Source]) -> None:
+def check_paths(sources: list[OpenSlice]) -> None:
     """Check that paths are unambiguous: decoded columns are read by path, and Arrow reads everything below a path as well."""
     checked: Any = None
     for source in sources:

@@ -54,7 +54,7 @@ class RowsDiffer(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class OpenSlice:
     """A slice whose footer has been read."""
 
     slice: Slice
@@ -96,7 +96,7 @@ def open_sources(
     target: pa.Schema,
     defaults: frozenset[int],
     throttle: Throttle,
-) -> list[Source]:
+) -> list[OpenSlice]:
     """Every footer, and the projection from each file's schema to the target's. `defaults` are ids whose
     absence is not null.
     """
@@ -117,7 +117,7 @@ def _open(
     defaults: frozenset[int],
     ways: list[Projection],
     parse: Parse,
-) -> Source:
+) -> OpenSlice:
     """Read a footer. An object store's handle is kept, to avoid asking for its size again; a local handle is closed."""
     handle = store.open(piece.path)
     footer = read_footer(handle, piece.path, parse)
@@ -131,8 +131,8 @@ def _open(
         raise trouble(error, piece.path, "its schema makes no sense: ") from error
     if is_local(piece.path):
         handle.close()
-        return Source(piece, footer, way, None)
-    return Source(piece, footer, way, handle)
+        return OpenSlice(piece, footer, way, None)
+    return OpenSlice(piece, footer, way, handle)
 
 
 def _way(
@@ -162,7 +162,7 @@ def _check_columns(footer: pq.FileMetaData, way: Projection) -> None:
 
 
 def read_batches(
-    source: Source,
+    source: OpenSlice,
     store: Store,
     schema: pa.Schema,
     batch_rows: int,

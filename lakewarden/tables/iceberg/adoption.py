@@ -14,7 +14,7 @@ from lakewarden.errors import CommitLost
 from lakewarden.model.location import normal
 from lakewarden.model.table_name import TableRef
 from lakewarden.tables.errors import not_adopted
-from lakewarden.tables.iceberg.catalog import Catalogs, catalog_error
+from lakewarden.tables.iceberg.catalog import IcebergCatalogs, catalog_error
 from lakewarden.tables.iceberg.commit import Sending, commit, find_commit
 from lakewarden.tables.interface import Adoption
 from lakewarden.tables.jvm import JavaError
@@ -22,7 +22,7 @@ from lakewarden.tables.jvm import JavaError
 _ATTEMPTS = 16
 
 
-def check_adoption(catalogs: Catalogs, table: TableRef, paths: Sequence[str]) -> Adoption:
+def check_adoption(catalogs: IcebergCatalogs, table: TableRef, paths: Sequence[str]) -> Adoption:
     loaded = catalogs.load(table)
     candidates = catalogs.adoption.candidates(json.dumps(list(paths)))
     live = _live(catalogs, loaded, table, candidates, paths)
@@ -41,7 +41,7 @@ def check_adoption(catalogs: Catalogs, table: TableRef, paths: Sequence[str]) ->
 
 
 def commit_adoption(
-    catalogs: Catalogs, table: TableRef, adoption: Adoption, summary: Mapping[str, str]
+    catalogs: IcebergCatalogs, table: TableRef, adoption: Adoption, summary: Mapping[str, str]
 ) -> int:
     live: list[str] = []
 
@@ -64,20 +64,20 @@ def commit_adoption(
     return snapshot_id
 
 
-def find_adoption(catalogs: Catalogs, table: TableRef, load_id: str) -> int | None:
+def find_adoption(catalogs: IcebergCatalogs, table: TableRef, load_id: str) -> int | None:
     snapshot_id: int = catalogs.bridge.findSnapshot(
         catalogs.load(table), json.dumps({"lineage.load": load_id})
     )
     return None if snapshot_id == -1 else snapshot_id
 
 
-def live_among(catalogs: Catalogs, table: TableRef, paths: Sequence[str]) -> list[str]:
+def live_among(catalogs: IcebergCatalogs, table: TableRef, paths: Sequence[str]) -> list[str]:
     candidates = catalogs.adoption.candidates(json.dumps(list(paths)))
     return _live(catalogs, catalogs.load(table), table, candidates, paths)
 
 
 def _live(
-    catalogs: Catalogs, loaded: Any, table: TableRef, candidates: Any, paths: Sequence[str]
+    catalogs: IcebergCatalogs, loaded: Any, table: TableRef, candidates: Any, paths: Sequence[str]
 ) -> list[str]:
     """The paths that are live in the current snapshot, in any spelling. Only manifests not searched before are read."""
     try:
@@ -91,7 +91,7 @@ def _live(
 class IcebergLoads:
     """Implements LoadSupport for Iceberg."""
 
-    def __init__(self, catalogs: Catalogs) -> None:
+    def __init__(self, catalogs: IcebergCatalogs) -> None:
         self._catalogs = catalogs
 
     def check_adoption(self, table: TableRef, paths: Sequence[str]) -> Adoption:

@@ -50,7 +50,7 @@ def session_catalogs(spark: Any) -> list[str]:
     )
 
 
-class Catalogs:
+class IcebergCatalogs:
     """The Iceberg catalogs of one session, accessed through the Java bridge."""
 
     def __init__(self, spark: Any) -> None:

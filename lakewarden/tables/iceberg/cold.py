@@ -18,8 +18,8 @@ from lakewarden.errors import CommitLost, CommitUnknown, NoSuchTable, PolicyErro
 from lakewarden.model.table import COLD_SOURCE, COLD_SOURCE_UUID, Ref, TableView
 from lakewarden.model.table_name import TableRef
 from lakewarden.tables.cold import refuse_other, rehome
-from lakewarden.tables.iceberg.catalog import Catalogs, session_catalogs
-from lakewarden.tables.iceberg.reachability import Reach
+from lakewarden.tables.iceberg.catalog import IcebergCatalogs, session_catalogs
+from lakewarden.tables.iceberg.reachability import IcebergReachability
 from lakewarden.tables.iceberg.view import io_properties
 from lakewarden.tables.interface import ColdHome, Copying
 from lakewarden.tables.jvm import JavaError, is_java, java_reason
@@ -38,7 +38,7 @@ class IcebergCold:
 
     stays_because = ""
 
-    def __init__(self, catalogs: Catalogs, reach: Callable[[TableView], Reach]) -> None:
+    def __init__(self, catalogs: IcebergCatalogs, reach: Callable[[TableView], IcebergReachability]) -> None:
         self._catalogs, self._reach = catalogs, reach
 
     def find(self, view: TableView, catalog: str) -> ColdHome | None:
@@ -81,7 +81,7 @@ def _of_kind(files: pa.Table, kind: str) -> pa.Table:
     return files.filter(pc.equal(files["kind"], kind))
 
 
-def find(catalogs: Catalogs, view: TableView, catalog: str) -> ColdHome | None:
+def find(catalogs: IcebergCatalogs, view: TableView, catalog: str) -> ColdHome | None:
     """The cold table; None if it does not exist yet. Raises Refused if another table has its name."""
     ref = TableRef(catalog, view.ref.namespace, view.ref.name)
     there = session_catalogs(catalogs.spark)
@@ -109,7 +109,7 @@ def find(catalogs: Catalogs, view: TableView, catalog: str) -> ColdHome | None:
     )
 
 
-def make(catalogs: Catalogs, view: TableView, catalog: str) -> ColdHome:
+def make(catalogs: IcebergCatalogs, view: TableView, catalog: str) -> ColdHome:
     """The cold table. Creates an empty one if there is none."""
     home = find(catalogs, view, catalog)
     if home is not None:
@@ -132,14 +132,18 @@ def make(catalogs: Catalogs, view: TableView, catalog: str) -> ColdHome:
     return created
 
 
-def _catalog(catalogs: Catalogs, name: str) -> Any:
+def _catalog(catalogs: IcebergCatalogs, name: str) -> Any:
     return catalogs.spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergCatalog(
         catalogs.spark._jsparkSession, name
     )
 
 
 def register(
-    catalogs: Catalogs, view: TableView, home: ColdHome, snapshot_ids: Collection[int], tags: Iterable[Ref]
+    catalogs: IcebergCatalogs,
+    view: TableView,
+    home: ColdHome,
+    snapshot_ids: Collection[int],
+    tags: Iterable[Ref],
 ) -> None:
     """Adds these snapshots to the cold table, in one commit. CommitLost: nothing changed."""
     table = catalogs.load(home.ref)
@@ -158,7 +162,9 @@ def register(
         )
 
 
-def release(catalogs: Catalogs, view: TableView, home: ColdHome, snapshot_ids: Collection[int]) -> None:
+def release(
+    catalogs: IcebergCatalogs, view: TableView, home: ColdHome, snapshot_ids: Collection[int]
+) -> None:
     """Removes these snapshots from the cold table, in one commit. CommitLost: nothing changed."""
     table = catalogs.load(home.ref)
     cold, before = json.loads(catalogs.bridge.metadata(table)), catalogs.bridge.metadataLocation(table)
@@ -170,7 +176,9 @@ def release(catalogs: Catalogs, view: TableView, home: ColdHome, snapshot_ids: C
         )
 
 
-def _replace(catalogs: Catalogs, home: ColdHome, table: Any, before: str, made: Mapping[str, Any]) -> None:
+def _replace(
+    catalogs: IcebergCatalogs, home: ColdHome, table: Any, before: str, made: Mapping[str, Any]
+) -> None:
     try:
         catalogs.cold.replace(table, before, json.dumps(made))
     except JavaError as error:

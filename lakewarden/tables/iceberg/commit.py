@@ -20,7 +20,7 @@ from lakewarden.errors import (
 from lakewarden.model.location import Location, parent
 from lakewarden.model.table import TableView
 from lakewarden.model.table_name import TableRef
-from lakewarden.tables.iceberg.catalog import Catalogs
+from lakewarden.tables.iceberg.catalog import IcebergCatalogs
 from lakewarden.tables.iceberg.view import view_of
 from lakewarden.tables.interface import Rewrite
 from lakewarden.tables.jvm import JavaError, is_java, java_causes, java_reason
@@ -57,7 +57,7 @@ _FOREIGN_LOG = "ForeignLog"
 class Sending:
     """Records whether a commit was sent to the catalog. Before that, nothing can have changed."""
 
-    def __init__(self, catalogs: Catalogs, table: TableRef) -> None:
+    def __init__(self, catalogs: IcebergCatalogs, table: TableRef) -> None:
         self._catalogs, self._table = catalogs, table
         self._watches: list[Any] = []
 
@@ -85,7 +85,7 @@ class Sending:
 Attempt = Callable[[Sending], bool]
 
 
-def watched(catalogs: Catalogs, ref: TableRef, table: Any, *, keeps_files: bool = False) -> Any:
+def watched(catalogs: IcebergCatalogs, ref: TableRef, table: Any, *, keeps_files: bool = False) -> Any:
     """The IcebergWatch of a loaded table. Every commit of Lakewarden goes through one."""
     watching = catalogs.watching
     watch = watching.watchKeepingFiles(table) if keeps_files else watching.watch(table)
@@ -113,7 +113,7 @@ def _foreign(error: BaseException) -> str:
     return next(message for name, message in java_causes(error) if name.endswith(_FOREIGN_LOG))
 
 
-def prepare_rewrite(catalogs: Catalogs, rewrite: Rewrite) -> None:
+def prepare_rewrite(catalogs: IcebergCatalogs, rewrite: Rewrite) -> None:
     """Read the outputs' footers, so that a wrong output is found before a commit starts."""
     added = [
         {
@@ -131,7 +131,7 @@ def prepare_rewrite(catalogs: Catalogs, rewrite: Rewrite) -> None:
 
 
 def commit(
-    catalogs: Catalogs,
+    catalogs: IcebergCatalogs,
     table: TableRef,
     summary: Mapping[str, str],
     attempt: Attempt,
@@ -176,7 +176,7 @@ def commit(
     return _lost(catalogs, table, summary, f"other writers committed first {attempts} times", sending)
 
 
-def find_commit(catalogs: Catalogs, table: TableRef, summary: Mapping[str, str]) -> int | None:
+def find_commit(catalogs: IcebergCatalogs, table: TableRef, summary: Mapping[str, str]) -> int | None:
     keys = {key: summary[key] for key in ("lineage.run_id", "lineage.group")}
     snapshot_id: int = catalogs.bridge.findSnapshot(catalogs.load(table), json.dumps(keys))
     return None if snapshot_id == -1 else snapshot_id
@@ -187,7 +187,7 @@ def backoff(number: int) -> float:
     return min(_FIRST_WAIT * float(2**number), _LONGEST_WAIT) * random.uniform(0.5, 1.5)
 
 
-def _ask(catalogs: Catalogs, table: TableRef, summary: Mapping[str, str]) -> int | None:
+def _ask(catalogs: IcebergCatalogs, table: TableRef, summary: Mapping[str, str]) -> int | None:
     """The snapshot of this commit in the table, None if there is none. CommitUnknown if the table cannot be read."""
     try:
         return find_commit(catalogs, table, summary)
@@ -195,7 +195,9 @@ def _ask(catalogs: Catalogs, table: TableRef, summary: Mapping[str, str]) -> int
         raise CommitUnknown(table=table, reason=f"the table cannot be read: {java_reason(error)}") from error
 
 
-def _committed(catalogs: Catalogs, table: TableRef, summary: Mapping[str, str], sending: Sending) -> int:
+def _committed(
+    catalogs: IcebergCatalogs, table: TableRef, summary: Mapping[str, str], sending: Sending
+) -> int:
     """The snapshot id from the table; if another tool expired the snapshot already, the id from the library."""
     snapshot_id = _ask(catalogs, table, summary)
     if snapshot_id is None:
@@ -210,7 +212,7 @@ def _reason(error: Exception) -> str:
 
 
 def _lost(
-    catalogs: Catalogs,
+    catalogs: IcebergCatalogs,
     table: TableRef,
     summary: Mapping[str, str],
     reason: str,
@@ -224,7 +226,9 @@ def _lost(
     return snapshot_id
 
 
-def _settle(catalogs: Catalogs, table: TableRef, summary: Mapping[str, str], error: BaseException) -> int:
+def _settle(
+    catalogs: IcebergCatalogs, table: TableRef, summary: Mapping[str, str], error: BaseException
+) -> int:
     """The outcome was not reported: look for the run id in the table, a few times, because a slow catalog may still commit.
 
     If it is not found, that proves nothing: the outputs stay until a later run knows the outcome.

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from lakewarden import clock
 from lakewarden.errors import CommitLost, CommitNotSent, CommitRefused, CommitUnknown, LakewardenError
 from lakewarden.model.table import TableView
-from lakewarden.tables.iceberg.catalog import Catalogs
+from lakewarden.tables.iceberg.catalog import IcebergCatalogs
 from lakewarden.tables.iceberg.commit import (
     CONFLICT,
     REFUSED,
@@ -17,12 +17,14 @@ from lakewarden.tables.iceberg.commit import (
     Sending,
     refuse_foreign_log,
 )
-from lakewarden.tables.interface import HeldByRef, MovedOn
+from lakewarden.tables.interface import HeldByRef, TableChanged
 from lakewarden.tables.jvm import JavaError, is_java, java_reason
 
 
-def expire(catalogs: Catalogs, view: TableView, snapshot_ids: Sequence[int], refs: Mapping[str, int]) -> None:
-    """Commits on top of exactly this view; MovedOn if another commit came first. HeldByRef: a ref names one of the snapshots now."""
+def expire(
+    catalogs: IcebergCatalogs, view: TableView, snapshot_ids: Sequence[int], refs: Mapping[str, int]
+) -> None:
+    """Commits on top of exactly this view; TableChanged if another commit came first. HeldByRef: a ref names one of the snapshots now."""
     ids, names = json.dumps(sorted(snapshot_ids)), json.dumps(dict(refs))
     sending = Sending(catalogs, view.ref)
     try:
@@ -31,7 +33,7 @@ def expire(catalogs: Catalogs, view: TableView, snapshot_ids: Sequence[int], ref
     except JavaError as error:
         refuse_foreign_log(view.ref, error)
         if is_java(error, *CONFLICT) and not is_java(error, *UNKNOWN):
-            raise MovedOn from error
+            raise TableChanged from error
         if is_java(error, "IllegalStateException", "ValidationException"):
             raise CommitLost(table=view.ref, reason=java_reason(error)) from error
         if is_java(error, *REFUSED):
@@ -44,13 +46,13 @@ def expire(catalogs: Catalogs, view: TableView, snapshot_ids: Sequence[int], ref
         return
     answer = json.loads(reply)
     if answer.get("moved"):
-        raise MovedOn
+        raise TableChanged
     held = [(str(name), int(snapshot_id)) for name, snapshot_id in answer["held"]]
     if held:
         raise HeldByRef(held)
 
 
-def _remaining(catalogs: Catalogs, view: TableView, ids: str, names: str) -> bool:
+def _remaining(catalogs: IcebergCatalogs, view: TableView, ids: str, names: str) -> bool:
     """Whether the table still has any of these snapshots or refs. CommitUnknown if the table cannot be read."""
     try:
         remaining: bool = catalogs.expiry.remaining(catalogs.load(view.ref), ids, names)
@@ -61,7 +63,7 @@ def _remaining(catalogs: Catalogs, view: TableView, ids: str, names: str) -> boo
     return remaining
 
 
-def _settle(catalogs: Catalogs, view: TableView, ids: str, names: str, error: BaseException) -> None:
+def _settle(catalogs: IcebergCatalogs, view: TableView, ids: str, names: str, error: BaseException) -> None:
     """The outcome was not reported: read the table. If all snapshots are gone, the commit succeeded; otherwise it stays unknown."""
     for wait in SETTLE_WAITS:
         clock.sleep(wait)

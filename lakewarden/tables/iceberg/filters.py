@@ -19,8 +19,8 @@ from lakewarden.policy.filters import (
     Filter,
     IsNull,
     Literal,
+    LiteralKind,
     Not,
-    Of,
     OneOf,
     StartsWith,
     WrongFilter,
@@ -102,7 +102,7 @@ class _Binder:
         try:
             return self._converted(type_, literal)
         except (ValueError, InvalidOperation, ArithmeticError):
-            shown = f"{literal.of} {literal.text!r}" if literal.of is not Of.NUMBER else literal.text
+            shown = f"{literal.of} {literal.text!r}" if literal.of is not LiteralKind.NUMBER else literal.text
             raise WrongFilter(
                 f"column {column} is {type_}, and {shown} is not a value of that type"
             ) from None
@@ -112,13 +112,13 @@ class _Binder:
         text = literal.text.strip() if type_ != "string" else literal.text
         if type_ == "boolean" and text.lower() in ("true", "false"):
             return text.lower() == "true"
-        if literal.of is Of.BOOL:
+        if literal.of is LiteralKind.BOOL:
             raise ValueError
-        if type_ == "string" and literal.of is not Of.NUMBER:
+        if type_ == "string" and literal.of is not LiteralKind.NUMBER:
             return text
         if type_ in ("int", "long", "float", "double") or type_.startswith("decimal"):
             return _number(type_, literal, text)
-        if literal.of is Of.NUMBER:
+        if literal.of is LiteralKind.NUMBER:
             raise ValueError
         if type_ == "date":
             return _day(text)
@@ -139,7 +139,7 @@ class _Binder:
 
 
 def _number(type_: str, literal: Literal, text: str) -> Json:
-    if literal.of not in (Of.NUMBER, Of.TEXT):
+    if literal.of not in (LiteralKind.NUMBER, LiteralKind.TEXT):
         raise ValueError
     number = Decimal(text)
     if not number.is_finite() or abs(number.adjusted()) > 400:

@@ -13,12 +13,12 @@ from lakewarden.model.table import Counters, TableView
 from lakewarden.model.table_name import TableRef
 from lakewarden.tables.iceberg import partitions
 from lakewarden.tables.iceberg.adoption import IcebergLoads
-from lakewarden.tables.iceberg.catalog import Catalogs
+from lakewarden.tables.iceberg.catalog import IcebergCatalogs
 from lakewarden.tables.iceberg.cold import IcebergCold
 from lakewarden.tables.iceberg.commit import find_commit
 from lakewarden.tables.iceberg.history import read_additions, read_replaced
 from lakewarden.tables.iceberg.metadata_walk import survey
-from lakewarden.tables.iceberg.reachability import Reach
+from lakewarden.tables.iceberg.reachability import IcebergReachability
 from lakewarden.tables.iceberg.rewrite_support import IcebergRewrites
 from lakewarden.tables.iceberg.view import io_properties, read_files, read_manifests, read_view
 from lakewarden.tables.iceberg.writer import IcebergWriter
@@ -27,15 +27,15 @@ from lakewarden.tables.interface import (
     CommitGuard,
     LoadSupport,
     PartitionSet,
-    Replaced,
+    ReplacedFiles,
     RewriteSupport,
     TableWriter,
 )
 from lakewarden.tables.manifest_cache import ReachCache, bound
-from lakewarden.tables.metadata_cache import MetadataReader, Remembered
-from lakewarden.tables.metadata_walk import Survey
+from lakewarden.tables.metadata_cache import CachedMetadata, MetadataReader
+from lakewarden.tables.metadata_walk import WalkResult
 from lakewarden.tables.places import NO_HOMES, Places
-from lakewarden.tables.reachability import Reached
+from lakewarden.tables.reachability import ReachableFiles
 
 # The maximum size of the cache folder, for all tables: about 100 million files.
 _CACHE_BYTES = 2 << 30
@@ -52,7 +52,7 @@ class Iceberg:
         places: Callable[[TableView], Places] = lambda _: NO_HOMES,
     ) -> None:
         """`reader` decodes metadata files in bulk; the result is cached in the folder `cache`."""
-        self._catalogs = Catalogs(spark)
+        self._catalogs = IcebergCatalogs(spark)
         self._catalogs.places = places
         self._spark = spark
         self._reader = reader
@@ -83,13 +83,13 @@ class Iceberg:
     def cold_tier(self) -> ColdTier:
         return IcebergCold(self._catalogs, self._reach)
 
-    def replaced(self, table: TableRef, snapshot_id: int) -> Replaced:
+    def replaced(self, table: TableRef, snapshot_id: int) -> ReplacedFiles:
         return read_replaced(self._catalogs, table, snapshot_id)
 
     def additions(self, view: TableView, snapshot_id: int | None, name: str = "") -> pa.Table:
         return read_additions(self._catalogs, view, snapshot_id, name)
 
-    def reached(self, view: TableView, snapshot_ids: Collection[int] | None = None) -> Reached:
+    def reached(self, view: TableView, snapshot_ids: Collection[int] | None = None) -> ReachableFiles:
         return self._reach(view).reached(snapshot_ids)
 
     def unreached(
@@ -104,10 +104,12 @@ class Iceberg:
     def named_paths(self, view: TableView, numbers: Any) -> Iterator[pa.Array]:
         return self._reach(view).named_paths(numbers)
 
-    def _reach(self, view: TableView) -> Reach:
-        return Reach(view, Remembered(view, self._reader, view.io, ReachCache(self._cache, view.uuid)))
+    def _reach(self, view: TableView) -> IcebergReachability:
+        return IcebergReachability(
+            view, CachedMetadata(view, self._reader, view.io, ReachCache(self._cache, view.uuid))
+        )
 
-    def survey(self, view: TableView) -> Survey:
+    def survey(self, view: TableView) -> WalkResult:
         return survey(view, self._reader, view.io)
 
     def write_properties(self, table: TableRef) -> Mapping[str, str]:

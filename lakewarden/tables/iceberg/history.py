@@ -11,13 +11,13 @@ from pyspark.sql import functions as sf
 
 from lakewarden.model.table import TableView
 from lakewarden.model.table_name import TableRef
-from lakewarden.tables.iceberg.catalog import Catalogs, catalog_error
+from lakewarden.tables.iceberg.catalog import IcebergCatalogs, catalog_error
 from lakewarden.tables.iceberg.view import quoted, read_delete
-from lakewarden.tables.interface import DataFile, Files, Replaced
+from lakewarden.tables.interface import DataFile, FilesWithDeletes, ReplacedFiles
 from lakewarden.tables.jvm import JavaError, is_java, java_reason
 
 
-def read_replaced(catalogs: Catalogs, ref: TableRef, snapshot_id: int) -> Replaced:
+def read_replaced(catalogs: IcebergCatalogs, ref: TableRef, snapshot_id: int) -> ReplacedFiles:
     table = catalogs.load(ref)
     try:
         changes = json.loads(catalogs.history.changes(table, snapshot_id))
@@ -25,14 +25,16 @@ def read_replaced(catalogs: Catalogs, ref: TableRef, snapshot_id: int) -> Replac
     except JavaError as error:
         raise catalog_error(error, f"snapshot {snapshot_id} of {ref}") from error
     removed, missing = _removed(catalogs, table, snapshot_id, changes["removed"])
-    return Replaced(changes["schema"], removed, added, missing)
+    return ReplacedFiles(changes["schema"], removed, added, missing)
 
 
 # The status of a manifest entry whose file was deleted in the entry's snapshot.
 _DELETED = 2
 
 
-def read_additions(catalogs: Catalogs, view: TableView, snapshot_id: int | None, name: str) -> pa.Table:
+def read_additions(
+    catalogs: IcebergCatalogs, view: TableView, snapshot_id: int | None, name: str
+) -> pa.Table:
     """Reads Iceberg's metadata tables of manifest entries, in bulk with Spark tasks."""
     spark, name_in_sql = catalogs.spark, quoted(view.ref)
     try:
@@ -56,10 +58,10 @@ def read_additions(catalogs: Catalogs, view: TableView, snapshot_id: int | None,
 
 
 def _removed(
-    catalogs: Catalogs, table: Any, snapshot_id: int, rows: list[Mapping[str, Any]]
-) -> tuple[Files, str]:
+    catalogs: IcebergCatalogs, table: Any, snapshot_id: int, rows: list[Mapping[str, Any]]
+) -> tuple[FilesWithDeletes, str]:
     """The removed files as in the parent. If the parent is gone: as in the snapshot, and the reason why that is incomplete."""
-    remembered = Files(tuple(_file(row) for row in rows))
+    remembered = FilesWithDeletes(tuple(_file(row) for row in rows))
     parent = table.snapshot(snapshot_id).parentId()
     if not rows:
         return remembered, ""
@@ -78,12 +80,14 @@ def _removed(
     return files, ""
 
 
-def _planned(catalogs: Catalogs, table: Any, snapshot_id: int, rows: list[Mapping[str, Any]]) -> Files:
+def _planned(
+    catalogs: IcebergCatalogs, table: Any, snapshot_id: int, rows: list[Mapping[str, Any]]
+) -> FilesWithDeletes:
     if not rows:
-        return Files(())
+        return FilesWithDeletes(())
     paths = json.dumps([row["path"] for row in rows])
     planned = json.loads(catalogs.history.planned(table, snapshot_id, paths))
-    return Files(
+    return FilesWithDeletes(
         tuple(_file(row) for row in planned["files"]), tuple(read_delete(row) for row in planned["deletes"])
     )
 

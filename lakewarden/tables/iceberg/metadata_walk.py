@@ -11,25 +11,32 @@ import pyarrow.compute as pc
 
 from lakewarden.model.table import TableView
 from lakewarden.tables.metadata_cache import MetadataReader
-from lakewarden.tables.metadata_walk import VECTOR, Broken, Files, Manifests, Root, Survey
+from lakewarden.tables.metadata_walk import (
+    VECTOR,
+    FileEntries,
+    Manifests,
+    UnreadableMetadata,
+    WalkResult,
+    WalkRoot,
+)
 from lakewarden.tables.metadata_walk_steps import Register, Rows, Spelling, lists_of, number_lists, plain
 
 # Decoded as position deletes; a deletion vector is a part of a Puffin file.
 _POSITION_DELETES = 1
 
 
-def survey(view: TableView, reader: MetadataReader, io: Mapping[str, str]) -> Survey:
+def survey(view: TableView, reader: MetadataReader, io: Mapping[str, str]) -> WalkResult:
     snapshots = [snapshot for snapshot in view.snapshots if snapshot.manifest_list]
     register = Register()
-    broken: list[Broken] = []
+    broken: list[UnreadableMetadata] = []
     named = number_lists(
         reader.lists([snapshot.manifest_list for snapshot in snapshots], io, {}), register, broken
     )
-    roots = [Root(snapshot.id, (snapshot.manifest_list,)) for snapshot in snapshots]
+    roots = [WalkRoot(snapshot.id, (snapshot.manifest_list,)) for snapshot in snapshots]
     nothing = np.empty(0, dtype=np.int32)
     lists = lists_of(roots, [named.get(snapshot.manifest_list, nothing) for snapshot in snapshots])
     manifests, files = _read_manifests(register, broken, reader, io)
-    return Survey(
+    return WalkResult(
         lists,
         manifests,
         files,
@@ -40,8 +47,8 @@ def survey(view: TableView, reader: MetadataReader, io: Mapping[str, str]) -> Su
 
 
 def _read_manifests(
-    register: Register, broken: list[Broken], reader: MetadataReader, io: Mapping[str, str]
-) -> tuple[Manifests, Files]:
+    register: Register, broken: list[UnreadableMetadata], reader: MetadataReader, io: Mapping[str, str]
+) -> tuple[Manifests, FileEntries]:
     paths = register.paths
     counts = np.full(len(paths), -1, dtype=np.int64)
     chosen = [number for number in range(len(paths)) if not register.encrypted[number]]
@@ -50,7 +57,7 @@ def _read_manifests(
     rows = Rows(_kinds)
     for number, (path, table, trouble) in zip(chosen, reader.manifests(files, io), strict=True):
         if table is None:
-            broken.append(Broken("manifest", path, plain(trouble)))
+            broken.append(UnreadableMetadata("manifest", path, plain(trouble)))
             continue
         counts[number] = table.num_rows
         rows.add(number, table)

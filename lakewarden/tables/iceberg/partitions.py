@@ -15,7 +15,7 @@ from lakewarden.errors import CommitLost
 from lakewarden.model.files import FileSet, KeyKind, LivePartition, Partition, PartitionKey
 from lakewarden.model.table import PartitionField, Snapshot, TableView
 from lakewarden.model.table_name import TableRef
-from lakewarden.tables.iceberg.catalog import Catalogs
+from lakewarden.tables.iceberg.catalog import IcebergCatalogs
 from lakewarden.tables.iceberg.commit import Sending, commit
 from lakewarden.tables.iceberg.view import read_files
 from lakewarden.tables.interface import Dropped, PartitionSet
@@ -30,7 +30,7 @@ _NANOS = ("timestamp_ns", "timestamptz_ns")
 _GONE = "Missing required files to delete"
 
 
-def read_partitions(catalogs: Catalogs, view: TableView, where: str | None) -> PartitionSet:
+def read_partitions(catalogs: IcebergCatalogs, view: TableView, where: str | None) -> PartitionSet:
     """All partitions, of every spec, that have live files at the head of main."""
     head = view.head()
     if head is None:
@@ -130,7 +130,7 @@ def _key(field: PartitionField, value: Any, column: Mapping[str, Any]) -> Partit
 
 
 def drop_partitions(
-    catalogs: Catalogs,
+    catalogs: IcebergCatalogs,
     table: TableRef,
     found: PartitionSet,
     ids: Sequence[int],

@@ -19,27 +19,27 @@ import pyarrow as pa
 from lakewarden.errors import LakewardenError
 from lakewarden.model.location import hashes
 from lakewarden.model.table import Snapshot, TableView
-from lakewarden.tables.metadata_cache import UNREACHED, Listed, Remembered
-from lakewarden.tables.reachability import Needed, Reached, contains
+from lakewarden.tables.metadata_cache import UNREACHED, CachedMetadata, ListedManifests
+from lakewarden.tables.reachability import ReachableFiles, ReachableFilesBuilder, contains
 
 _KINDS = ("data", "position-deletes", "equality-deletes")
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class IcebergReachability:
     """Computes reachability from one table's metadata, through the cache."""
 
     view: TableView
-    known: Remembered
+    known: CachedMetadata
 
-    def reached(self, snapshot_ids: Collection[int] | None = None) -> Reached:
+    def reached(self, snapshot_ids: Collection[int] | None = None) -> ReachableFiles:
         """All files that these snapshots need (None: all snapshots), and the table's own metadata."""
         view = self.view
         chosen = [s for s in view.snapshots if snapshot_ids is None or s.id in snapshot_ids]
         listed = self._listed(chosen)
         # All statistics in the metadata are needed, even those of a snapshot that another tool has dropped.
         named = [path for _, path in view.statistics] if snapshot_ids is None else []
-        needed = Needed(view)
+        needed = ReachableFilesBuilder(view)
         needed.add([*own_metadata(view, chosen), *named])
         needed.add_known(np.unique(listed.numbers), [listed.paths])
         for table in self.known.named(listed, np.arange(len(listed.paths))):
@@ -95,13 +95,13 @@ class Reach:
         )
         return pa.concat_tables([table.take(pa.array(np.sort(first))), _manifests(listed, every), own])
 
-    def _listed(self, snapshots: Sequence[Snapshot]) -> Listed:
+    def _listed(self, snapshots: Sequence[Snapshot]) -> ListedManifests:
         """The manifests of these snapshots. Raises if one of them is missing in the store."""
         listed = self.known.listed([_list_of(snapshot) for snapshot in snapshots])
         self.known.check_there(listed)
         return listed
 
-    def _unreached_files(self, listed: Listed, gone: Any, kept: Any) -> pa.Table:
+    def _unreached_files(self, listed: ListedManifests, gone: Any, kept: Any) -> pa.Table:
         candidates = list(self.known.named(listed, gone))
         if not sum(candidate.num_rows for candidate in candidates):
             return UNREACHED.empty_table()
@@ -158,7 +158,7 @@ def _files(table: pa.Table) -> pa.Table:
     return pa.Table.from_arrays([table["path"], kinds, table["size"]], schema=UNREACHED)
 
 
-def _manifests(listed: Listed, chosen: Any) -> pa.Table:
+def _manifests(listed: ListedManifests, chosen: Any) -> pa.Table:
     paths = listed.paths.take(pa.array(chosen, pa.int64()))
     kinds = pa.array(["manifest"] * len(chosen), pa.string())
     sizes = pa.array(listed.lengths[chosen] if len(chosen) else [], pa.int64())

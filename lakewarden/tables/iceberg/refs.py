@@ -9,7 +9,7 @@ from typing import Any
 from lakewarden.errors import CommitLost, CommitUnknown, LakewardenError, UsageError
 from lakewarden.model.table import Ref, TableView
 from lakewarden.model.table_name import TableRef
-from lakewarden.tables.iceberg.catalog import Catalogs
+from lakewarden.tables.iceberg.catalog import IcebergCatalogs
 from lakewarden.tables.iceberg.commit import refuse_foreign_log, watched
 from lakewarden.tables.iceberg.view import read_view
 from lakewarden.tables.jvm import JavaError, is_java, java_reason
@@ -19,7 +19,7 @@ _FOR_EVER = 2**63 - 1
 
 
 def create_tag(
-    catalogs: Catalogs, table: TableRef, name: str, snapshot_id: int, until: datetime | None
+    catalogs: IcebergCatalogs, table: TableRef, name: str, snapshot_id: int, until: datetime | None
 ) -> None:
     view = read_view(catalogs, table)
     known = _ref(view, name)
@@ -39,7 +39,7 @@ def create_tag(
     _commit(catalogs, table, lambda loaded: catalogs.refs.createTag(loaded, name, snapshot_id, age), made)
 
 
-def retain_tag(catalogs: Catalogs, table: TableRef, name: str, until: datetime | None) -> None:
+def retain_tag(catalogs: IcebergCatalogs, table: TableRef, name: str, until: datetime | None) -> None:
     view = read_view(catalogs, table)
     age = _age(view, _tag(view, name).snapshot_id, until)
 
@@ -50,7 +50,7 @@ def retain_tag(catalogs: Catalogs, table: TableRef, name: str, until: datetime |
     _commit(catalogs, table, lambda loaded: catalogs.refs.retainTag(loaded, name, age), longer)
 
 
-def drop_tag(catalogs: Catalogs, table: TableRef, name: str) -> None:
+def drop_tag(catalogs: IcebergCatalogs, table: TableRef, name: str) -> None:
     _tag(read_view(catalogs, table), name)
     _commit(
         catalogs,
@@ -90,7 +90,10 @@ def _age(view: TableView, snapshot_id: int, until: datetime | None) -> int:
 
 
 def _commit(
-    catalogs: Catalogs, table: TableRef, change: Callable[[Any], None], held: Callable[[TableView], bool]
+    catalogs: IcebergCatalogs,
+    table: TableRef,
+    change: Callable[[Any], None],
+    held: Callable[[TableView], bool],
 ) -> None:
     """Runs one change of refs. The library retries conflicts. After any error, the table shows whether the change happened."""
     try:

@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from lakewarden.tables.iceberg.catalog import Catalogs
+from lakewarden.tables.iceberg.catalog import IcebergCatalogs
 from lakewarden.tables.iceberg.commit import Sending, commit
 from lakewarden.tables.iceberg.view import read_delete
-from lakewarden.tables.interface import Arrived, Incorporate, Rewrite
+from lakewarden.tables.interface import ConcurrentDelete, Incorporate, Rewrite
 
 # After this many lost attempts, delete files that are no longer needed are left for a later run.
 _DROP_ATTEMPTS = 5
@@ -35,7 +35,7 @@ _WITH_NUMBERS_ONLY = 2
 class RewriteCommit:
     """Commits one atomic `replace` snapshot. After a conflict it tries again on the new head, with the same outputs."""
 
-    def __init__(self, catalogs: Catalogs, rewrite: Rewrite, incorporate: Incorporate | None) -> None:
+    def __init__(self, catalogs: IcebergCatalogs, rewrite: Rewrite, incorporate: Incorporate | None) -> None:
         self._catalogs = catalogs
         self._rewrite = rewrite
         self._incorporate = incorporate
@@ -145,7 +145,7 @@ class RewriteCommit:
         self._incorporate.used = []
         self._copy = None
         self._arrived = answer["deletes"]
-        arrived = [Arrived(read_delete(row), tuple(row["applies_to"])) for row in self._arrived]
+        arrived = [ConcurrentDelete(read_delete(row), tuple(row["applies_to"])) for row in self._arrived]
         positions = self._incorporate.positions(arrived) if arrived else {}
         self._added = self._write(table, positions)
         # Delete files that applied before may be gone: a writer that adds to a deletion vector replaces it.

@@ -11,7 +11,7 @@ from lakewarden.model.files import FileSet
 from lakewarden.model.table import TableView
 from lakewarden.model.table_name import TableRef
 from lakewarden.tables.iceberg import commit
-from lakewarden.tables.iceberg.catalog import Catalogs
+from lakewarden.tables.iceberg.catalog import IcebergCatalogs
 from lakewarden.tables.iceberg.schema import arrow_schema, unfit_types
 from lakewarden.tables.interface import BucketEngine, OutputFile, Rewrite
 
@@ -19,7 +19,7 @@ from lakewarden.tables.interface import BucketEngine, OutputFile, Rewrite
 class IcebergRewrites:
     """Implements RewriteSupport for Iceberg."""
 
-    def __init__(self, spark: Any, catalogs: Catalogs) -> None:
+    def __init__(self, spark: Any, catalogs: IcebergCatalogs) -> None:
         self._spark, self._catalogs = spark, catalogs
 
     def left_alone(self, view: TableView) -> str | None:

@@ -27,18 +27,18 @@ from lakewarden.model.table import (
 from lakewarden.model.table_name import TableRef
 from lakewarden.policy.filters import ALLOWED, WrongFilter
 from lakewarden.tables.iceberg import filters
-from lakewarden.tables.iceberg.catalog import Catalogs, catalog_error
+from lakewarden.tables.iceberg.catalog import IcebergCatalogs, catalog_error
 from lakewarden.tables.jvm import JavaError, java_reason
 
 
-def read_view(catalogs: Catalogs, ref: TableRef) -> TableView:
+def read_view(catalogs: IcebergCatalogs, ref: TableRef) -> TableView:
     table = catalogs.load(ref)
     metadata = json.loads(catalogs.bridge.metadata(table))
     view = view_of(ref, metadata, catalogs.bridge.metadataLocation(table))
     return replace(view, io=io_properties(catalogs, table))
 
 
-def io_properties(catalogs: Catalogs, table: Any) -> Mapping[str, str]:
+def io_properties(catalogs: IcebergCatalogs, table: Any) -> Mapping[str, str]:
     """Endpoint, region and credentials that the library itself uses."""
     properties: Mapping[str, str] = json.loads(catalogs.bridge.ioProperties(table))
     return {key: value for key, value in properties.items() if value is not None}
@@ -146,7 +146,11 @@ def _counters(head: Snapshot | None, snapshots: int) -> Counters:
 
 
 def read_files(
-    catalogs: Catalogs, ref: TableRef, snapshot_id: int, where: str | None, bounds_of: Sequence[str] = ()
+    catalogs: IcebergCatalogs,
+    ref: TableRef,
+    snapshot_id: int,
+    where: str | None,
+    bounds_of: Sequence[str] = (),
 ) -> FileSet:
     """All live data files as Arrow. The JVM writes them to one local stream file."""
     table = catalogs.load(ref)
@@ -174,7 +178,7 @@ def read_delete(row: Mapping[str, Any]) -> DeleteFile:
     return DeleteFile(**{**known, "equality_ids": tuple(row["equality_ids"])})
 
 
-def read_manifests(catalogs: Catalogs, ref: TableRef, snapshot_id: int) -> list[Manifest]:
+def read_manifests(catalogs: IcebergCatalogs, ref: TableRef, snapshot_id: int) -> list[Manifest]:
     try:
         rows = json.loads(catalogs.bridge.manifests(catalogs.load(ref), snapshot_id))
     except JavaError as error:
@@ -182,7 +186,7 @@ def read_manifests(catalogs: Catalogs, ref: TableRef, snapshot_id: int) -> list[
     return [Manifest(row["path"], row["bytes"], row["spec_id"], row["content"]) for row in rows]
 
 
-def filter_expression(catalogs: Catalogs, table: Any, where: str) -> Any:
+def filter_expression(catalogs: IcebergCatalogs, table: Any, where: str) -> Any:
     """The filter as an expression of the library. Lakewarden parses it itself: no SQL from a client reaches an engine."""
     zone = catalogs.spark.conf.get("spark.sql.session.timeZone") or "UTC"
     try:

@@ -10,7 +10,7 @@ from typing import Any
 from lakewarden.model.table import Ref, TableView
 from lakewarden.model.table_name import TableRef
 from lakewarden.tables.iceberg import adoption, cold, expire, partitions, refs
-from lakewarden.tables.iceberg.catalog import Catalogs
+from lakewarden.tables.iceberg.catalog import IcebergCatalogs
 from lakewarden.tables.iceberg.commit import Sending, commit
 from lakewarden.tables.iceberg.rewrite import RewriteCommit
 from lakewarden.tables.iceberg.view import filter_expression
@@ -21,7 +21,7 @@ from lakewarden.tables.interface import (
     CommitGuard,
     Dropped,
     Incorporate,
-    Merged,
+    MergedBuckets,
     PartitionSet,
     Rewrite,
 )
@@ -30,14 +30,14 @@ from lakewarden.tables.interface import (
 class IcebergWriter:
     """Implements TableWriter for Iceberg."""
 
-    def __init__(self, guard: CommitGuard, spark: Any, catalogs: Catalogs) -> None:
+    def __init__(self, guard: CommitGuard, spark: Any, catalogs: IcebergCatalogs) -> None:
         self._guard, self._spark, self._catalogs = guard, spark, catalogs
 
     def commit_rewrite(self, rewrite: Rewrite, incorporate: Incorporate | None = None) -> int | None:
         self._guard.check(rewrite.table, rewrite.summary)
         return RewriteCommit(self._catalogs, rewrite, incorporate).run()
 
-    def commit_merge(self, view: TableView, merged: Merged, summary: Mapping[str, str]) -> int:
+    def commit_merge(self, view: TableView, merged: MergedBuckets, summary: Mapping[str, str]) -> int:
         self._guard.check(view.ref, summary)
         raise AssertionError("no table of this format merges rows by primary keys")
 
@@ -116,7 +116,7 @@ class IcebergWriter:
 class IcebergColdWriter:
     """Implements ColdWriter for Iceberg."""
 
-    def __init__(self, guard: CommitGuard, catalogs: Catalogs) -> None:
+    def __init__(self, guard: CommitGuard, catalogs: IcebergCatalogs) -> None:
         self._guard, self._catalogs = guard, catalogs
 
     def make(self, view: TableView, catalog: str) -> ColdHome:

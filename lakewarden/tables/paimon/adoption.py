@@ -24,16 +24,18 @@ from lakewarden.model.table_name import TableRef
 from lakewarden.tables.errors import not_adopted
 from lakewarden.tables.interface import Adoption
 from lakewarden.tables.jvm import JavaError
-from lakewarden.tables.paimon.catalog import Catalogs
+from lakewarden.tables.paimon.catalog import PaimonCatalogs
 from lakewarden.tables.paimon.commit import Find, commit, new_identifier
-from lakewarden.tables.paimon.commit_lock import Held
+from lakewarden.tables.paimon.commit_lock import HeldLock
 from lakewarden.tables.paimon.errors import catalog_error
-from lakewarden.tables.paimon.reachability import Reach
+from lakewarden.tables.paimon.reachability import PaimonReachability
 from lakewarden.tables.paimon.schema import left_alone, special_column
 from lakewarden.tables.reachability import contains
 
 
-def check_adoption(catalogs: Catalogs, view: TableView, reach: Reach, paths: Sequence[str]) -> Adoption:
+def check_adoption(
+    catalogs: PaimonCatalogs, view: TableView, reach: PaimonReachability, paths: Sequence[str]
+) -> Adoption:
     _refuse_table(view)
     live = live_among(view, reach, paths)
     if live:
@@ -68,13 +70,13 @@ def check_adoption(catalogs: Catalogs, view: TableView, reach: Reach, paths: Seq
 
 
 def commit_adoption(
-    catalogs: Catalogs,
+    catalogs: PaimonCatalogs,
     table: TableRef,
     adoption: Adoption,
     summary: Mapping[str, str],
-    reach: Callable[[], Reach],
+    reach: Callable[[], PaimonReachability],
     find: Find,
-    lock: AbstractContextManager[Held],
+    lock: AbstractContextManager[HeldLock],
 ) -> int:
     """Commits under the lock. Checks again that no file was added since the first check; the library checks once more."""
     candidates, outside = adoption.handle
@@ -92,14 +94,14 @@ def commit_adoption(
     return commit(table, summary, attempt, find, lock)
 
 
-def live_among(view: TableView, reach: Reach, paths: Sequence[str]) -> list[str]:
+def live_among(view: TableView, reach: PaimonReachability, paths: Sequence[str]) -> list[str]:
     """The paths that the current snapshot needs, in any spelling."""
     if view.current_snapshot_id is None:
         return []
     return _among(paths, reach.reached([view.current_snapshot_id]).numbers)
 
 
-def _ever_named(reach: Reach, paths: Sequence[str]) -> list[str]:
+def _ever_named(reach: PaimonReachability, paths: Sequence[str]) -> list[str]:
     return _among(paths, reach.named_at_all(np.unique(hashes(list(paths)))))
 
 
@@ -132,9 +134,9 @@ class PaimonLoads:
 
     def __init__(
         self,
-        catalogs: Catalogs,
+        catalogs: PaimonCatalogs,
         view: Callable[[TableRef], TableView],
-        reach: Callable[[TableView], Reach],
+        reach: Callable[[TableView], PaimonReachability],
         find: Callable[[TableRef, Mapping[str, str]], int | None],
     ) -> None:
         self._catalogs, self._view, self._reach, self._find = catalogs, view, reach, find

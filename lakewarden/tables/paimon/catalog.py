@@ -17,7 +17,7 @@ from lakewarden.tables.paimon.stores import io_properties
 _HERE = Path(__file__).parent
 
 
-class Catalogs:
+class PaimonCatalogs:
     """The configured Paimon catalogs of one session, accessed through the Java bridge."""
 
     def __init__(self, spark: Any, properties: Mapping[str, Mapping[str, str]]) -> None:

@@ -30,11 +30,11 @@ from lakewarden.model.table_name import TableRef
 from lakewarden.tables.cold import refuse_other, rehome
 from lakewarden.tables.interface import ColdHome, CommitGuard, Copying
 from lakewarden.tables.jvm import JavaError, java_reason
-from lakewarden.tables.paimon.catalog import Catalogs
-from lakewarden.tables.paimon.commit_lock import Held
+from lakewarden.tables.paimon.catalog import PaimonCatalogs
+from lakewarden.tables.paimon.commit_lock import HeldLock
 from lakewarden.tables.paimon.manifest_reader import PaimonReader
-from lakewarden.tables.paimon.metadata import GAP, NOTHING, Files, Root, main_snapshots, past
-from lakewarden.tables.paimon.reachability import Reach
+from lakewarden.tables.paimon.metadata import GAP, NOTHING, PaimonFiles, PaimonRoot, main_snapshots, past
+from lakewarden.tables.paimon.reachability import PaimonReachability
 
 _DATA = pa.array(["data", "index"])
 # Options of the live table that expire snapshots, tags, changelogs or partitions, or that name folders outside of the table.
@@ -82,12 +82,12 @@ class PaimonCold:
 
     stays_because: ClassVar[str] = "a cold Paimon table keeps its snapshots forever"
 
-    catalogs: Catalogs
+    catalogs: PaimonCatalogs
     view: Callable[[TableRef], TableView]
-    reach: Callable[[TableView], Reach]
+    reach: Callable[[TableView], PaimonReachability]
     reader: Callable[[TableView], PaimonReader]
-    store: Callable[[str], Files]
-    locked: Callable[[TableView], AbstractContextManager[Held]]
+    store: Callable[[str], PaimonFiles]
+    locked: Callable[[TableView], AbstractContextManager[HeldLock]]
 
     def find(self, view: TableView, catalog: str) -> ColdHome | None:
         cold = self.cold(view, catalog)
@@ -296,12 +296,12 @@ def _named(view: TableView, catalog: str) -> TableRef:
     return TableRef(catalog, view.ref.namespace, view.ref.name)
 
 
-def _snapshot(root: Root) -> dict[str, Any]:
+def _snapshot(root: PaimonRoot) -> dict[str, Any]:
     """The snapshot's content without the expiry time of a tag: in the cold table nothing expires."""
     return {key: value for key, value in root.content.items() if key not in _TERM}
 
 
-def _roots(view: TableView) -> list[Root]:
+def _roots(view: TableView) -> list[PaimonRoot]:
     return main_snapshots(view.handle.metadata.roots)
 
 

@@ -10,7 +10,7 @@ from lakewarden import clock
 from lakewarden.errors import CommitLost, CommitUnknown, LakewardenError
 from lakewarden.model.table_name import TableRef
 from lakewarden.tables.jvm import JavaError, java_causes, java_reason
-from lakewarden.tables.paimon.commit_lock import Held
+from lakewarden.tables.paimon.commit_lock import HeldLock
 
 _SETTLE_WAITS = (0.0, 0.5, 2.0)
 # Paimon has no exception class for a lost race. It is recognised by the message of the check before the commit.
@@ -33,7 +33,7 @@ def commit(
     summary: Mapping[str, str],
     attempt: Callable[[], int],
     find: Find,
-    lock: AbstractContextManager[Held],
+    lock: AbstractContextManager[HeldLock],
 ) -> int:
     """Run `attempt` once, under the lock, and return the snapshot's id. CommitLost: nothing changed.
 

@@ -13,7 +13,7 @@ from lakewarden.model.table_name import TableRef
 _ATOMIC = HADOOP
 
 
-class Held(Protocol):
+class HeldLock(Protocol):
     def check(self) -> None:
         """Raises CommitLost if this process no longer holds the lock. Called right before a change."""
 
@@ -22,7 +22,7 @@ class Held(Protocol):
 
 
 # Locks the table at this location. Raises CommitLost if the lock cannot be taken.
-Guard = Callable[[TableRef, str], AbstractContextManager[Held]]
+Guard = Callable[[TableRef, str], AbstractContextManager[HeldLock]]
 
 
 class _Free:
@@ -34,7 +34,7 @@ class _Free:
 
 
 @contextmanager
-def unguarded(table: TableRef, place: str) -> Iterator[Held]:
+def unguarded(table: TableRef, place: str) -> Iterator[HeldLock]:
     """No lock: only for callers without any concurrent process."""
     yield _Free()
 

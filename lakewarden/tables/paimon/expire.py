@@ -10,9 +10,9 @@ from lakewarden.errors import CommitLost, CommitUnknown
 from lakewarden.model.table import TableView
 from lakewarden.tables.interface import HeldByRef
 from lakewarden.tables.jvm import JavaError, java_reason
-from lakewarden.tables.paimon.catalog import Catalogs
-from lakewarden.tables.paimon.commit_lock import Held
-from lakewarden.tables.paimon.metadata import MAIN, Root, newest_run
+from lakewarden.tables.paimon.catalog import PaimonCatalogs
+from lakewarden.tables.paimon.commit_lock import HeldLock
+from lakewarden.tables.paimon.metadata import MAIN, PaimonRoot, newest_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,11 @@ class Leaving:
 
 
 def expire(
-    catalogs: Catalogs, view: TableView, leaving: Leaving, fresh: Callable[[], TableView], lock: Held
+    catalogs: PaimonCatalogs,
+    view: TableView,
+    leaving: Leaving,
+    fresh: Callable[[], TableView],
+    lock: HeldLock,
 ) -> None:
     """Removes the oldest first: if it stops anywhere, the rest has no gap. HeldByRef: a consumer reads one of the snapshots now."""
     _check(view, fresh(), leaving)
@@ -61,7 +65,7 @@ def expire(
         raise CommitUnknown(table=view.ref, reason=stopped)
 
 
-def _main_changelogs(roots: Sequence[Root]) -> list[Root]:
+def _main_changelogs(roots: Sequence[PaimonRoot]) -> list[PaimonRoot]:
     return [root for root in roots if root.kind == "changelog" and root.branch == MAIN]
 
 
@@ -70,7 +74,7 @@ def _told(deltas: Mapping[int, str], ids: Sequence[int]) -> str:
     return json.dumps([[each, deltas[each]] for each in ids])
 
 
-def _term(tag: Root) -> str:
+def _term(tag: PaimonRoot) -> str:
     """The tag's retention in milliseconds; empty for a tag that is kept forever."""
     retained = tag.content.get("tagTimeRetained")
     return "" if retained is None else str(round(float(retained) * 1000))

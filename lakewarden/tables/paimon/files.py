@@ -12,14 +12,14 @@ import pyarrow as pa
 from lakewarden.model.files import DeleteFile, FileSet, Partition
 from lakewarden.model.table_name import TableRef
 from lakewarden.tables.jvm import JavaError
-from lakewarden.tables.paimon.catalog import Catalogs
+from lakewarden.tables.paimon.catalog import PaimonCatalogs
 from lakewarden.tables.paimon.errors import catalog_error
 
 # Bytes around a deletion vector: its length before it, its checksum after it.
 _FRAME = 8
 
 
-def read_files(catalogs: Catalogs, ref: TableRef, snapshot_id: int) -> FileSet:
+def read_files(catalogs: PaimonCatalogs, ref: TableRef, snapshot_id: int) -> FileSet:
     """All live data files as Arrow. The JVM writes them to one local stream file.
 
     Each bucket of a partition counts as an own partition for the planner, so that an output never mixes files of two buckets.

@@ -22,33 +22,33 @@ from lakewarden.tables.interface import (
     CommitGuard,
     LoadSupport,
     PartitionSet,
-    Replaced,
+    ReplacedFiles,
     RewriteSupport,
     TableWriter,
 )
 from lakewarden.tables.jvm import JavaError
 from lakewarden.tables.manifest_cache import ReachCache
-from lakewarden.tables.metadata_cache import Remembered
-from lakewarden.tables.metadata_walk import Survey
+from lakewarden.tables.metadata_cache import CachedMetadata
+from lakewarden.tables.metadata_walk import WalkResult
 from lakewarden.tables.paimon import partitions
 from lakewarden.tables.paimon.adoption import PaimonLoads
-from lakewarden.tables.paimon.catalog import Catalogs
+from lakewarden.tables.paimon.catalog import PaimonCatalogs
 from lakewarden.tables.paimon.cold import PaimonCold
-from lakewarden.tables.paimon.commit_lock import Guard, Held
+from lakewarden.tables.paimon.commit_lock import Guard, HeldLock
 from lakewarden.tables.paimon.errors import catalog_error
 from lakewarden.tables.paimon.files import read_files
 from lakewarden.tables.paimon.history import read_replaced
 from lakewarden.tables.paimon.manifest_reader import Decoder, PaimonReader
 from lakewarden.tables.paimon.manifests import manifests
-from lakewarden.tables.paimon.metadata import Files, Known, read_metadata
+from lakewarden.tables.paimon.metadata import Known, PaimonFiles, read_metadata
 from lakewarden.tables.paimon.metadata_walk import survey
-from lakewarden.tables.paimon.reachability import Reach
+from lakewarden.tables.paimon.reachability import PaimonReachability
 from lakewarden.tables.paimon.rewrite_support import PaimonRewrites
 from lakewarden.tables.paimon.roots import Existing
 from lakewarden.tables.paimon.schema import StoredSchemas
 from lakewarden.tables.paimon.view import view_of
-from lakewarden.tables.paimon.writer import PaimonWriter, Ways
-from lakewarden.tables.reachability import Reached
+from lakewarden.tables.paimon.writer import PaimonWriter, WriterDeps
+from lakewarden.tables.reachability import ReachableFiles
 
 
 class Paimon:
@@ -59,15 +59,15 @@ class Paimon:
         spark: Any,
         properties: Mapping[str, Mapping[str, str]],
         decoder: Decoder,
-        store: Callable[[Mapping[str, str]], Files],
+        store: Callable[[Mapping[str, str]], PaimonFiles],
         cache: Path,
         guard: Guard,
     ) -> None:
         """`properties` by catalog. `decoder` decodes metadata files in bulk, `store` accesses a table's files, `guard` locks a table."""
-        self._catalogs = Catalogs(spark, properties)
+        self._catalogs = PaimonCatalogs(spark, properties)
         self._decoder = decoder
         self._connect = store
-        self._stores: dict[str, Files] = {}
+        self._stores: dict[str, PaimonFiles] = {}
         self._cache = cache
         self._guard = guard
         self._known: Known = {}
@@ -92,7 +92,7 @@ class Paimon:
         """A digest over all its metadata files. Files that were read before are not read again."""
         return self.view(table).state_version
 
-    def reached(self, view: TableView, snapshot_ids: Collection[int] | None = None) -> Reached:
+    def reached(self, view: TableView, snapshot_ids: Collection[int] | None = None) -> ReachableFiles:
         return self._reach(view).reached(snapshot_ids)
 
     def unreached(
@@ -107,18 +107,20 @@ class Paimon:
     def named_paths(self, view: TableView, numbers: Any) -> Iterator[pa.Array]:
         return self._reach(view).named_paths(numbers)
 
-    def survey(self, view: TableView) -> Survey:
+    def survey(self, view: TableView) -> WalkResult:
         return survey(view, self._reader(view), self._store(view.ref.catalog), self._existing(view))
 
-    def _store(self, catalog: str) -> Files:
+    def _store(self, catalog: str) -> PaimonFiles:
         """The store, connected only once: connecting to S3 takes longer than reading a small table's metadata."""
         if catalog not in self._stores:
             self._stores[catalog] = self._connect(self._catalogs.io(catalog))
         return self._stores[catalog]
 
-    def _reach(self, view: TableView) -> Reach:
+    def _reach(self, view: TableView) -> PaimonReachability:
         cache = ReachCache(self._cache, view.uuid)
-        return Reach(view, Remembered(view, self._reader(view), view.io, cache), self._existing(view))
+        return PaimonReachability(
+            view, CachedMetadata(view, self._reader(view), view.io, cache), self._existing(view)
+        )
 
     def _reader(self, view: TableView) -> PaimonReader:
         loaded = self._catalogs.load(view.ref)
@@ -135,7 +137,7 @@ class Paimon:
 
         return existing
 
-    def _locked(self, view: TableView) -> AbstractContextManager[Held]:
+    def _locked(self, view: TableView) -> AbstractContextManager[HeldLock]:
         """Locks the table against other Lakewarden processes. Callers read the table again under the lock."""
         return self._guard(view.ref, normal(view.location))
 
@@ -191,7 +193,7 @@ class Paimon:
             hint=f"ask about a commit: `lakewarden audit ingested {view.ref} --snapshot ID`; `lakewarden history {view.ref}` shows the ids",
         )
 
-    def replaced(self, table: TableRef, snapshot_id: int) -> Replaced:
+    def replaced(self, table: TableRef, snapshot_id: int) -> ReplacedFiles:
         return read_replaced(self._catalogs, self.view(table), snapshot_id)
 
     def rewrites(self) -> RewriteSupport:
@@ -201,5 +203,5 @@ class Paimon:
         return PaimonLoads(self._catalogs, self.view, self._reach, self.find_commit)
 
     def writer(self, guard: CommitGuard) -> TableWriter:
-        ways = Ways(self._catalogs, self.view, self._reach, self.find_commit, self._locked)
+        ways = WriterDeps(self._catalogs, self.view, self._reach, self.find_commit, self._locked)
         return PaimonWriter(guard, ways, self._cold())

@@ -10,16 +10,16 @@ from lakewarden.model.files import Manifest
 from lakewarden.model.table import TableView
 from lakewarden.model.table_name import TableRef
 from lakewarden.tables.jvm import JavaError
-from lakewarden.tables.paimon.catalog import Catalogs
+from lakewarden.tables.paimon.catalog import PaimonCatalogs
 from lakewarden.tables.paimon.commit import Find, commit, new_identifier
-from lakewarden.tables.paimon.commit_lock import Held
+from lakewarden.tables.paimon.commit_lock import HeldLock
 from lakewarden.tables.paimon.errors import catalog_error
 
 _ONE_SPEC = 0
 _CONTENT = "data"
 
 
-def manifests(catalogs: Catalogs, view: TableView, snapshot_id: int) -> list[Manifest]:
+def manifests(catalogs: PaimonCatalogs, view: TableView, snapshot_id: int) -> list[Manifest]:
     """The manifests of data files. A Paimon manifest has both added and deleted files."""
     helper = catalogs.helper("PaimonManifests")
     try:
@@ -31,12 +31,12 @@ def manifests(catalogs: Catalogs, view: TableView, snapshot_id: int) -> list[Man
 
 
 def fold(
-    catalogs: Catalogs,
+    catalogs: PaimonCatalogs,
     table: TableRef,
     target_bytes: int,
     summary: Mapping[str, str],
     find: Find,
-    lock: AbstractContextManager[Held],
+    lock: AbstractContextManager[HeldLock],
 ) -> int:
     """Merges all manifests in one snapshot that changes no files. Entries that cancel each other out are removed."""
     options = catalogs.helper("PaimonManifests").folding(target_bytes)

@@ -21,7 +21,7 @@ import pyarrow as pa
 from lakewarden.errors import LakewardenError
 from lakewarden.model.location import is_local
 from lakewarden.model.table import COLD_SOURCE_UUID
-from lakewarden.tables.interface import NoSense
+from lakewarden.tables.interface import InvalidMetadata
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ _Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True, slots=True)
-class Root:
+class PaimonRoot:
     """A root that keeps files: a snapshot, the copy of a snapshot in a tag, or a changelog that outlived its snapshot."""
 
     kind: str  # snapshot, tag or changelog
@@ -84,21 +84,21 @@ class Root:
         added = self.content.get("deltaRecordCount")
         return None if self.rows is None or added is None else self.rows - int(added)
 
-    def follows(self, other: Root) -> bool:
+    def follows(self, other: PaimonRoot) -> bool:
         """Whether it is the direct successor of `other` in the same branch."""
         alike = self.kind == other.kind == "snapshot" and self.branch == other.branch
         return alike and self.id == other.id + 1
 
 
 @dataclass(frozen=True, slots=True)
-class Metadata:
+class PaimonMetadata:
     """All metadata files at one time. `files` are their paths; `version` changes whenever any of them changes.
 
     `producing` are the ids of main's schemas under which writers produce changelogs.
     """
 
     location: str
-    roots: tuple[Root, ...]
+    roots: tuple[PaimonRoot, ...]
     consumers: Mapping[str, int]
     branches: tuple[str, ...]
     first_schema: Mapping[str, Any]
@@ -116,7 +116,7 @@ class Metadata:
         return f"{self.location}/manifest/{name}"
 
 
-class Files(Protocol):
+class PaimonFiles(Protocol):
     """Access to the table's files in a store."""
 
     def list(self, folder: str) -> Iterator[pa.RecordBatch]:
@@ -130,7 +130,7 @@ class Files(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedFile:
     """A metadata file in a listing. Without a stamp it is unknown whether its content is still the same."""
 
     path: str
@@ -140,10 +140,10 @@ class Listed:
 
 
 # Parsed content by table and listed file: an unchanged file is not read again. Entries of removed files are dropped.
-Known = dict[str, dict[Listed, Mapping[str, Any]]]
+Known = dict[str, dict[ListedFile, Mapping[str, Any]]]
 
 
-def read_metadata(objects: Files, location: str, known: Known) -> Metadata:
+def read_metadata(objects: PaimonFiles, location: str, known: Known) -> PaimonMetadata:
     """Complete, or raises: every listed root was read, and a second listing afterwards was the same.
 
     If a file is renamed during the listing, it could be missed under both names: then everything is read again.
@@ -165,7 +165,7 @@ def read_metadata(objects: Files, location: str, known: Known) -> Metadata:
     )
 
 
-def _listed(objects: Files, location: str) -> set[Listed]:
+def _listed(objects: PaimonFiles, location: str) -> set[ListedFile]:
     """All metadata files with meaning for the table. Files with other names are ignored, as in Paimon."""
     root = location.rstrip("/")
     files = set()
@@ -183,13 +183,13 @@ def _listed(objects: Files, location: str) -> set[Listed]:
                         "%s has a name that Paimon does not use there: it is ignored and never deleted", path
                     )
                     continue
-                files.add(Listed(path, stamp or "", size, modified))
+                files.add(ListedFile(path, stamp or "", size, modified))
     return files
 
 
 def _read(
-    objects: Files, found: set[Listed], known: Mapping[Listed, Mapping[str, Any]]
-) -> dict[Listed, Mapping[str, Any]] | None:
+    objects: PaimonFiles, found: set[ListedFile], known: Mapping[ListedFile, Mapping[str, Any]]
+) -> dict[ListedFile, Mapping[str, Any]] | None:
     """The content of all listed files. None if one of them has been removed since."""
     unread = [each for each in found if each not in known]
     try:
@@ -219,10 +219,10 @@ def _document(path: str, content: bytes) -> Mapping[str, Any]:
     raise LakewardenError(
         reason=f"read {path}: {reason}",
         hint="nothing was changed; the files it names are unknown, so no file of this table can be proven unneeded",
-    ) from NoSense(reason)
+    ) from InvalidMetadata(reason)
 
 
-def _is_mark(listed: Listed, content: Mapping[str, Any]) -> bool:
+def _is_mark(listed: ListedFile, content: Mapping[str, Any]) -> bool:
     """Whether this is Paimon's marker for a created tag. Decided by its content: a tag may have a similar name."""
     return "/tag/tag-success-file/" in listed.path and "id" not in content and "creationTime" in content
 
@@ -233,9 +233,9 @@ def _is_gap(content: Mapping[str, Any]) -> bool:
     return marked and content.get("baseManifestList") == content.get("deltaManifestList") == NOTHING
 
 
-def _metadata(location: str, contents: Mapping[Listed, Mapping[str, Any]]) -> Metadata:
+def _metadata(location: str, contents: Mapping[ListedFile, Mapping[str, Any]]) -> PaimonMetadata:
     root = location.rstrip("/")
-    roots: list[Root] = []
+    roots: list[PaimonRoot] = []
     consumers: dict[str, int] = {}
     branches: set[str] = set()
     schemas: dict[int, Mapping[str, Any]] = {}
@@ -247,7 +247,7 @@ def _metadata(location: str, contents: Mapping[Listed, Mapping[str, Any]]) -> Me
         if branch != MAIN:
             branches.add(branch)
         if folder in ("snapshot", "tag", "changelog"):
-            roots.append(Root(folder, branch, name, listed.path, content, listed.modified))
+            roots.append(PaimonRoot(folder, branch, name, listed.path, content, listed.modified))
         elif folder == "consumer" and branch == MAIN:
             consumers[name] = int(content["nextSnapshot"])
         elif folder == "schema" and branch == MAIN:
@@ -256,12 +256,12 @@ def _metadata(location: str, contents: Mapping[Listed, Mapping[str, Any]]) -> Me
         raise LakewardenError(
             reason=f"read {location}: its first schema, schema/schema-0, does not exist",
             hint="check that its location can be listed; without that file the table cannot be identified",
-        ) from NoSense("no first schema")
+        ) from InvalidMetadata("no first schema")
     if made_cold(schemas[0]):
         roots = [root for root in roots if root.kind != "snapshot" or not _is_gap(root.content)]
     there = sorted(contents, key=lambda each: each.path)
     lines = "\n".join(f"{each.path} {each.stamp} {each.size} {each.modified}" for each in there)
-    return Metadata(
+    return PaimonMetadata(
         root,
         tuple(sorted(roots, key=_order)),
         consumers,
@@ -282,21 +282,21 @@ def _produces(schema: Mapping[str, Any]) -> bool:
     return str((schema.get("options") or {}).get("changelog-producer", "none")).lower() != "none"
 
 
-def _order(root: Root) -> tuple[str, int, str, str]:
+def _order(root: PaimonRoot) -> tuple[str, int, str, str]:
     return root.branch, root.id, root.kind, root.name
 
 
-def main_snapshots(roots: Sequence[Root]) -> list[Root]:
+def main_snapshots(roots: Sequence[PaimonRoot]) -> list[PaimonRoot]:
     return sorted((root for root in roots if root.is_main_snapshot), key=lambda each: each.id)
 
 
-def past(roots: Sequence[Root]) -> dict[int, Root]:
+def past(roots: Sequence[PaimonRoot]) -> dict[int, PaimonRoot]:
     """By id all snapshots of main that still exist, or of which a tag still has a copy."""
     copies = {root.id: root for root in roots if root.kind == "tag" and root.branch == MAIN}
     return copies | {root.id: root for root in main_snapshots(roots)}
 
 
-def newest_run(roots: Sequence[Root]) -> list[Root]:
+def newest_run(roots: Sequence[PaimonRoot]) -> list[PaimonRoot]:
     """Main's snapshots from the newest back to the first gap. Older ones are the rest of an expiry that stopped."""
     mine = main_snapshots(roots)
     for place in range(len(mine) - 1, 0, -1):

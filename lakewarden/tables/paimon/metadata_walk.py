@@ -20,13 +20,13 @@ from lakewarden.tables.metadata_walk import (
     CHANGELOG,
     DATA,
     VECTOR,
-    Broken,
     CopyKind,
-    Files,
-    Lost,
+    FileEntries,
     Manifests,
-    Root,
-    Survey,
+    MissingMetadata,
+    UnreadableMetadata,
+    WalkResult,
+    WalkRoot,
 )
 from lakewarden.tables.metadata_walk import INDEX as INDEX_FILE
 from lakewarden.tables.metadata_walk_steps import (
@@ -46,10 +46,8 @@ from lakewarden.tables.paimon.manifest_reader import (
     is_index,
     is_shared,
 )
-from lakewarden.tables.paimon.metadata import MAIN, Metadata, newest_run
-from lakewarden.tables.paimon.metadata import Files as Store
-from lakewarden.tables.paimon.metadata import Root as Kept
-from lakewarden.tables.paimon.roots import Existing, Named, kept_lists, list_lengths, named_by
+from lakewarden.tables.paimon.metadata import MAIN, PaimonFiles, PaimonMetadata, PaimonRoot, newest_run
+from lakewarden.tables.paimon.roots import Existing, RootLists, kept_lists, list_lengths, named_by
 
 _KINDS = {DELETED: DATA, INDEX: INDEX_FILE, VECTORS: VECTOR}
 
@@ -58,17 +56,17 @@ _KINDS = {DELETED: DATA, INDEX: INDEX_FILE, VECTORS: VECTOR}
 class _Part:
     """A root of the survey, with its index manifests, and which of its lists are lists of changelogs."""
 
-    root: Root
+    root: WalkRoot
     index: tuple[str, ...] = ()
     changelog: tuple[str, ...] = ()
 
 
-def survey(view: TableView, reader: PaimonReader, store: Store, existing: Existing) -> Survey:
-    metadata: Metadata = view.handle.metadata
+def survey(view: TableView, reader: PaimonReader, store: PaimonFiles, existing: Existing) -> WalkResult:
+    metadata: PaimonMetadata = view.handle.metadata
     kept = kept_lists(view.handle, metadata.roots, existing)
     named = [named_by(view.handle, root, kept) for root in metadata.roots]
     parts = list(_parts(metadata, named))
-    register, broken = Register(), list[Broken]()
+    register, broken = Register(), list[UnreadableMetadata]()
     paths = list(dict.fromkeys(path for each in parts for path in each.root.lists))
     lengths = list_lengths(metadata, metadata.roots)
     numbers = number_lists(reader.lists(paths, view.io, lengths), register, broken)
@@ -76,7 +74,7 @@ def survey(view: TableView, reader: PaimonReader, store: Store, existing: Existi
     lists = lists_of([part.root for part in parts], [_manifests(part, numbers) for part in parts])
     changelogs = joined([numbers[path] for each in parts for path in each.changelog if path in numbers], int)
     manifests, files = _read_manifests(register, np.unique(changelogs), broken, reader, view.io)
-    whole = Survey(
+    whole = WalkResult(
         lists,
         manifests,
         files,
@@ -90,7 +88,7 @@ def survey(view: TableView, reader: PaimonReader, store: Store, existing: Existi
     return replace(whole, files=files.among(whole.live()))
 
 
-def _parts(metadata: Metadata, named: Sequence[Named]) -> Iterator[_Part]:
+def _parts(metadata: PaimonMetadata, named: Sequence[RootLists]) -> Iterator[_Part]:
     history = {root.file for root in newest_run(metadata.roots)}
     for kept, told in zip(metadata.roots, named, strict=True):
         if told.merged:
@@ -100,23 +98,23 @@ def _parts(metadata: Metadata, named: Sequence[Named]) -> Iterator[_Part]:
             records = kept.content.get("totalRecordCount")
             rows = None if records is None else int(records)
             yield _Part(
-                Root(kept.id, told.merged, copy, adds_up=True, records=rows, copy_kind=kind), told.index
+                WalkRoot(kept.id, told.merged, copy, adds_up=True, records=rows, copy_kind=kind), told.index
             )
         if told.changelog or told.changes:
             kind, copy = _kind(kept), _label(kept)
             if kept.branch == MAIN and kept.kind != "tag":
                 kind, copy = "changelog", f"changelog {kept.id}"
-            root = Root(kept.id, (*told.changes, *told.changelog), copy, copy_kind=kind)
+            root = WalkRoot(kept.id, (*told.changes, *told.changelog), copy, copy_kind=kind)
             yield _Part(root, changelog=told.changelog)
 
 
-def _kind(kept: Kept) -> CopyKind:
+def _kind(kept: PaimonRoot) -> CopyKind:
     if kept.kind == "tag":
         return "tag"
     return "branch" if kept.branch != MAIN else "gap"
 
 
-def _label(kept: Kept) -> str:
+def _label(kept: PaimonRoot) -> str:
     if kept.kind == "tag":
         return f"tag {kept.name}" if kept.branch == MAIN else f"tag {kept.name} of branch {kept.branch}"
     return f"branch {kept.branch}" if kept.branch != MAIN else f"snapshot {kept.id} before a gap"
@@ -139,10 +137,10 @@ def _manifests(part: _Part, numbers: Mapping[str, Any]) -> Any:
 def _read_manifests(
     register: Register,
     changelogs: Any,
-    broken: list[Broken],
+    broken: list[UnreadableMetadata],
     reader: PaimonReader,
     io: Mapping[str, str],
-) -> tuple[Manifests, Files]:
+) -> tuple[Manifests, FileEntries]:
     counts = np.full(len(register.paths), -1, dtype=np.int64)
     records = np.zeros(len(register.paths), dtype=np.int64)
     rows, of_changes = Rows(_kinds), set(changelogs.tolist())
@@ -150,7 +148,9 @@ def _read_manifests(
     manifests = [(path, length, -1) for path, length in zip(register.paths, register.lengths, strict=True)]
     for number, (path, table, trouble) in enumerate(reader.counted(manifests, io)):
         if table is None:
-            broken.append(Broken("index manifest" if is_index(path) else "manifest", path, plain(trouble)))
+            broken.append(
+                UnreadableMetadata("index manifest" if is_index(path) else "manifest", path, plain(trouble))
+            )
             continue
         counts[number] = table.num_rows - table["rows"].null_count
         if number in of_changes:
@@ -180,7 +180,7 @@ def _kinds(table: pa.Table) -> tuple[Any, Any]:
 # ------------------------------------------------------------ the table's own files
 
 
-def _lost(metadata: Metadata, store: Store, existing: Existing) -> Iterator[Lost]:
+def _lost(metadata: PaimonMetadata, store: PaimonFiles, existing: Existing) -> Iterator[MissingMetadata]:
     for branch in (MAIN, *metadata.branches):
         folder = metadata.location if branch == MAIN else f"{metadata.location}/branch/branch-{branch}"
         kept = [root for root in metadata.roots if root.branch == branch]
@@ -190,8 +190,8 @@ def _lost(metadata: Metadata, store: Store, existing: Existing) -> Iterator[Lost
 
 
 def _lost_head(
-    branch: str, folder: str, kept: Sequence[Kept], store: Store, existing: Existing
-) -> Iterator[Lost]:
+    branch: str, folder: str, kept: Sequence[PaimonRoot], store: PaimonFiles, existing: Existing
+) -> Iterator[MissingMetadata]:
     """Reports a LATEST file that names a missing snapshot: readers trust it, unless the snapshot after it exists."""
     try:
         hint = int(store.read(f"{folder}/LATEST"))
@@ -202,10 +202,12 @@ def _lost_head(
     if hint > newest and not existing([path]):
         there = f"the newest one is {newest}" if newest else "there is none"
         what = f"{folder}/LATEST leads readers to snapshot {hint} of {branch}, which does not exist; {there}"
-        yield Lost("current" if branch == MAIN else "branch", path, what)
+        yield MissingMetadata("current" if branch == MAIN else "branch", path, what)
 
 
-def _lost_schemas(metadata: Metadata, folder: str, kept: Sequence[Kept]) -> Iterator[Lost]:
+def _lost_schemas(
+    metadata: PaimonMetadata, folder: str, kept: Sequence[PaimonRoot]
+) -> Iterator[MissingMetadata]:
     """Reports missing schemas. They are numbered from 0 and never deleted, because a file of any age may use any of them."""
     begin = normal(f"{folder}/schema-")
     paths = (normal(file) for file in metadata.files)
@@ -215,10 +217,10 @@ def _lost_schemas(metadata: Metadata, folder: str, kept: Sequence[Kept]) -> Iter
         what = (
             f"schema {number} of {newest + 1} does not exist: files that were written with it cannot be read"
         )
-        yield Lost("schema", f"{folder}/schema-{number}", what)
+        yield MissingMetadata("schema", f"{folder}/schema-{number}", what)
 
 
-def _gaps(metadata: Metadata) -> Iterator[Lost]:
+def _gaps(metadata: PaimonMetadata) -> Iterator[MissingMetadata]:
     """Reports gaps between snapshot ids. A placeholder in a cold table is not a gap: the snapshot was never handed off."""
     ids = sorted(root.id for root in metadata.roots if root.is_main_snapshot)
     known = {file.rpartition("/snapshot/snapshot-")[2] for file in metadata.files}
@@ -228,4 +230,4 @@ def _gaps(metadata: Metadata) -> Iterator[Lost]:
                 f"snapshot {before + 1}" if after == before + 2 else f"snapshots {before + 1} to {after - 1}"
             )
             what = f"{missing} cannot be found, but older and newer ones exist: lost, or the rest of an expiry that stopped half way"
-            yield Lost("gap", f"{metadata.location}/snapshot/snapshot-{before + 1}", what)
+            yield MissingMetadata("gap", f"{metadata.location}/snapshot/snapshot-{before + 1}", what)

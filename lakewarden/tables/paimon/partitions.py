@@ -14,9 +14,9 @@ from lakewarden.model.table import TableView
 from lakewarden.model.table_name import TableRef
 from lakewarden.tables.interface import Dropped, PartitionSet
 from lakewarden.tables.jvm import JavaError, java_reason
-from lakewarden.tables.paimon.catalog import Catalogs
+from lakewarden.tables.paimon.catalog import PaimonCatalogs
 from lakewarden.tables.paimon.commit import Find, commit, new_identifier
-from lakewarden.tables.paimon.commit_lock import Held
+from lakewarden.tables.paimon.commit_lock import HeldLock
 from lakewarden.tables.paimon.errors import catalog_error
 from lakewarden.tables.partition_filter import matching
 
@@ -28,7 +28,7 @@ _KINDS = {
 }
 
 
-def read_partitions(catalogs: Catalogs, view: TableView, where: str | None) -> PartitionSet:
+def read_partitions(catalogs: PaimonCatalogs, view: TableView, where: str | None) -> PartitionSet:
     """All partitions with live files in the current snapshot, with sums from the library."""
     head = view.current_snapshot_id
     if head is None:
@@ -62,13 +62,13 @@ def _live(place: int, row: Mapping[str, Any], columns: Sequence[tuple[str, str]]
 
 
 def drop_partitions(
-    catalogs: Catalogs,
+    catalogs: PaimonCatalogs,
     table: TableRef,
     found: PartitionSet,
     ids: Sequence[int],
     summary: Mapping[str, str],
     find: Find,
-    lock: AbstractContextManager[Held],
+    lock: AbstractContextManager[HeldLock],
 ) -> Dropped:
     """Commits one OVERWRITE snapshot that removes exactly the files in `found`. CommitLost if one of them is already gone."""
     own = _helper(catalogs)
@@ -87,5 +87,5 @@ def drop_partitions(
     return Dropped(snapshot_id, int(planned.files()), int(planned.rows()), int(planned.bytes()))
 
 
-def _helper(catalogs: Catalogs) -> Any:
+def _helper(catalogs: PaimonCatalogs) -> Any:
     return catalogs.helper("PaimonPartitions")

@@ -13,11 +13,11 @@ from lakewarden.model.actions import MergeBuckets
 from lakewarden.model.files import Bucket
 from lakewarden.model.table import TableView
 from lakewarden.model.table_name import TableRef
-from lakewarden.tables.interface import Buckets, Merged
+from lakewarden.tables.interface import Buckets, MergedBuckets
 from lakewarden.tables.jvm import JavaError, bridge, java_reason, shipped
-from lakewarden.tables.paimon.catalog import Catalogs
+from lakewarden.tables.paimon.catalog import PaimonCatalogs
 from lakewarden.tables.paimon.commit import Find, commit, new_identifier
-from lakewarden.tables.paimon.commit_lock import Held
+from lakewarden.tables.paimon.commit_lock import HeldLock
 from lakewarden.tables.paimon.errors import catalog_error
 
 _HERE = Path(__file__).parent
@@ -28,7 +28,7 @@ _MODES = ("HASH_FIXED", "HASH_DYNAMIC")
 class Keyed:
     """Implements BucketEngine for Paimon. `cache` is the folder for the jar that is sent to executors."""
 
-    def __init__(self, catalogs: Catalogs, cache: Path) -> None:
+    def __init__(self, catalogs: PaimonCatalogs, cache: Path) -> None:
         self._catalogs, self._cache = catalogs, cache
 
     def buckets(self, view: TableView, snapshot_id: int) -> Buckets:
@@ -45,7 +45,7 @@ class Keyed:
         )
         return Buckets(rows, described["hidden"], unfit)
 
-    def merge(self, view: TableView, merges: Sequence[MergeBuckets], keep_runs: int) -> Merged:
+    def merge(self, view: TableView, merges: Sequence[MergeBuckets], keep_runs: int) -> MergedBuckets:
         helper, table = self._helper(), self._catalogs.load(view.ref)
         context = self._catalogs.spark.sparkContext
         tasks = [
@@ -58,7 +58,7 @@ class Keyed:
             written = json.loads(helper.told(table, messages))
         except JavaError as error:
             raise LakewardenError(reason=java_reason(error)) from error
-        return Merged(
+        return MergedBuckets(
             written["before"],
             written["after"],
             written["bytes_before"],
@@ -76,12 +76,12 @@ class Keyed:
 
 
 def commit_merge(
-    catalogs: Catalogs,
+    catalogs: PaimonCatalogs,
     table: TableRef,
-    merged: Merged,
+    merged: MergedBuckets,
     summary: Mapping[str, str],
     find: Find,
-    lock: AbstractContextManager[Held],
+    lock: AbstractContextManager[HeldLock],
 ) -> int:
     """Commits a merge. Paimon refuses it if a source file is gone: another writer merged it or dropped its partition."""
 

@@ -25,22 +25,22 @@ import pyarrow as pa
 
 from lakewarden.model.location import hashes, may_be_in, normals, plain_hashes
 from lakewarden.model.table import TableView
-from lakewarden.tables.metadata_cache import UNREACHED, Listed, Remembered
+from lakewarden.tables.metadata_cache import UNREACHED, CachedMetadata, ListedManifests
 from lakewarden.tables.paimon.manifest_reader import ADDED, DELETED
-from lakewarden.tables.paimon.metadata import MAIN, Root, past
+from lakewarden.tables.paimon.metadata import MAIN, PaimonRoot, past
 from lakewarden.tables.paimon.roots import Existing, kept_lists, list_lengths, named_by
-from lakewarden.tables.reachability import Needed, Reached, contains, own_folders
+from lakewarden.tables.reachability import ReachableFiles, ReachableFilesBuilder, contains, own_folders
 
 
 @dataclass(frozen=True)
-class Reach:
+class PaimonReachability:
     """Computes reachability from one table's metadata, through the cache."""
 
     view: TableView
-    known: Remembered
+    known: CachedMetadata
     existing: Existing
 
-    def reached(self, snapshot_ids: Collection[int] | None = None) -> Reached:
+    def reached(self, snapshot_ids: Collection[int] | None = None) -> ReachableFiles:
         """All files that these snapshots of main need (None: all roots), and the table's own metadata."""
         roots = self._roots
         if snapshot_ids is not None:
@@ -49,7 +49,7 @@ class Reach:
         own = [*needs.metadata, *self._own(roots, snapshot_ids is None)]
         if snapshot_ids is None:
             self.known.tidy(needs.metadata, needs.metadata)
-        needed = Needed(self.view)
+        needed = ReachableFilesBuilder(self.view)
         needed.add(own)
         needed.add_known(needs.files, needs.book.outside)
         return needed.reached(
@@ -64,7 +64,7 @@ class Reach:
         stay = [root for root in self._roots if not _goes(root, removed, tags, changelogs)]
         if self.view.handle.decoupled:  # the changelogs of expired snapshots stay, as separate roots
             stay += [
-                Root("changelog", MAIN, each.name, each.file, each.content)
+                PaimonRoot("changelog", MAIN, each.name, each.file, each.content)
                 for each in go
                 if each.kind == "snapshot" and each.id not in changelogs
             ]
@@ -93,10 +93,10 @@ class Reach:
         return np.unique(np.concatenate(named)) if named else numbers[:0]
 
     @cached_property
-    def _roots(self) -> list[Root]:
+    def _roots(self) -> list[PaimonRoot]:
         return list(self.view.handle.metadata.roots)
 
-    def _own(self, roots: Sequence[Root], whole: bool) -> list[str]:
+    def _own(self, roots: Sequence[PaimonRoot], whole: bool) -> list[str]:
         return [*self.view.handle.metadata.files, *self._hints()] if whole else [root.file for root in roots]
 
     def _hints(self) -> list[str]:
@@ -109,7 +109,7 @@ class Reach:
             for hint in ("EARLIEST", "LATEST")
         ]
 
-    def _needs(self, roots: Sequence[Root]) -> _Needs:
+    def _needs(self, roots: Sequence[PaimonRoot]) -> _Needs:
         """The files that these roots need. Complete, or raises."""
         metadata = self.view.handle.metadata
         kept = kept_lists(self.view.handle, roots, self.existing)
@@ -147,7 +147,7 @@ class Reach:
 class _Merged:
     """A root whose files are the sum of its base list and its delta list, each as manifest numbers."""
 
-    root: Root
+    root: PaimonRoot
     base: frozenset[int]
     delta: frozenset[int]
 
@@ -205,7 +205,7 @@ class _Book:
     """The entries of all manifests that some roots name, grouped by manifest."""
 
     def __init__(
-        self, known: Remembered, listed: Listed, indexes: Sequence[str], manifests: Sequence[int]
+        self, known: CachedMetadata, listed: ListedManifests, indexes: Sequence[str], manifests: Sequence[int]
     ) -> None:
         """`manifests` are the numbers of the manifests whose entries are read."""
         self._known = known
@@ -299,7 +299,9 @@ def _first_of(table: pa.Table, files: Any, seen: Any) -> pa.Table:
     return pa.Table.from_arrays([rows["path"], pa.array(kinds, pa.string()), rows["size"]], schema=UNREACHED)
 
 
-def _goes(root: Root, removed: Collection[int], tags: Collection[str], changelogs: Collection[int]) -> bool:
+def _goes(
+    root: PaimonRoot, removed: Collection[int], tags: Collection[str], changelogs: Collection[int]
+) -> bool:
     if root.branch != MAIN:
         return False
     if root.kind == "tag":

@@ -8,14 +8,19 @@ from lakewarden import clock
 from lakewarden.errors import CommitLost, UsageError
 from lakewarden.model.table import Ref, TableView
 from lakewarden.tables.jvm import JavaError, java_reason
-from lakewarden.tables.paimon.catalog import Catalogs
-from lakewarden.tables.paimon.commit_lock import Held
+from lakewarden.tables.paimon.catalog import PaimonCatalogs
+from lakewarden.tables.paimon.commit_lock import HeldLock
 
 _FOR_EVER = -1
 
 
 def create_tag(
-    catalogs: Catalogs, view: TableView, name: str, snapshot_id: int, until: datetime | None, lock: Held
+    catalogs: PaimonCatalogs,
+    view: TableView,
+    name: str,
+    snapshot_id: int,
+    until: datetime | None,
+    lock: HeldLock,
 ) -> None:
     known = next((ref for ref in view.refs if ref.name == name and ref.kind == "tag"), None)
     if known is not None:
@@ -42,7 +47,9 @@ def create_tag(
         raise CommitLost(table=view.ref, reason=f"snapshot {snapshot_id} expired at the same time")
 
 
-def retain_tag(catalogs: Catalogs, view: TableView, name: str, until: datetime | None, lock: Held) -> None:
+def retain_tag(
+    catalogs: PaimonCatalogs, view: TableView, name: str, until: datetime | None, lock: HeldLock
+) -> None:
     _tag(view, name)
     lock.check()
     try:
@@ -51,7 +58,7 @@ def retain_tag(catalogs: Catalogs, view: TableView, name: str, until: datetime |
         raise CommitLost(table=view.ref, reason=java_reason(error)) from error
 
 
-def drop_tag(catalogs: Catalogs, view: TableView, name: str, lock: Held) -> None:
+def drop_tag(catalogs: PaimonCatalogs, view: TableView, name: str, lock: HeldLock) -> None:
     tag = _tag(view, name)
     lock.check()
     try:

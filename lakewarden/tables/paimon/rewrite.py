@@ -13,23 +13,23 @@ from lakewarden.model.files import FileSet
 from lakewarden.model.table_name import TableRef
 from lakewarden.tables.interface import OutputFile, Rewrite
 from lakewarden.tables.jvm import JavaError, java_reason
-from lakewarden.tables.paimon.catalog import Catalogs
+from lakewarden.tables.paimon.catalog import PaimonCatalogs
 from lakewarden.tables.paimon.commit import Find, commit, new_identifier
-from lakewarden.tables.paimon.commit_lock import Held
+from lakewarden.tables.paimon.commit_lock import HeldLock
 
 # The smallest and largest sequence number of each source.
 _Numbers = Mapping[str, tuple[int, int]]
 
 
 def output_locations(
-    catalogs: Catalogs, table: TableRef, files: FileSet, names: Sequence[tuple[int, str]]
+    catalogs: PaimonCatalogs, table: TableRef, files: FileSet, names: Sequence[tuple[int, str]]
 ) -> list[str]:
     loaded = catalogs.load(table)
     paths: list[str] = json.loads(catalogs.files.locations(loaded, files.handle, json.dumps(names)))
     return paths
 
 
-def prepare_rewrite(catalogs: Catalogs, rewrite: Rewrite) -> None:
+def prepare_rewrite(catalogs: PaimonCatalogs, rewrite: Rewrite) -> None:
     """Read the outputs' footers, so that a wrong output is found before a commit starts."""
     scan = rewrite.files.handle
     numbers: _Numbers = json.loads(catalogs.files.sequenceNumbers(scan, json.dumps(rewrite.removed)))
@@ -68,7 +68,7 @@ def _sequence_numbers(output: OutputFile, numbers: _Numbers, ordered: bool) -> t
 
 
 def commit_rewrite(
-    catalogs: Catalogs, rewrite: Rewrite, find: Find, lock: AbstractContextManager[Held]
+    catalogs: PaimonCatalogs, rewrite: Rewrite, find: Find, lock: AbstractContextManager[HeldLock]
 ) -> int:
     """Commits one atomic COMPACT snapshot. The library refuses it if a source is gone or got a deletion vector."""
     added = json.dumps([[each.path, each.partition_id] for each in rewrite.added])
@@ -88,7 +88,7 @@ def commit_rewrite(
 
 
 def rewrite_natively(
-    catalogs: Catalogs, table: TableRef, files: FileSet, group: RewriteGroup, target_bytes: int
+    catalogs: PaimonCatalogs, table: TableRef, files: FileSet, group: RewriteGroup, target_bytes: int
 ) -> list[OutputFile]:
     """Rewrites the group with Paimon's own writer, in the driver."""
     if group.ordered:

@@ -13,14 +13,14 @@ from lakewarden.model.table_name import TableRef
 from lakewarden.tables.interface import BucketEngine, OutputFile, Rewrite
 from lakewarden.tables.paimon import rewrite as rewrites
 from lakewarden.tables.paimon import schema
-from lakewarden.tables.paimon.catalog import Catalogs
+from lakewarden.tables.paimon.catalog import PaimonCatalogs
 from lakewarden.tables.paimon.primary_key import Keyed
 
 
 class PaimonRewrites:
     """Implements RewriteSupport for Paimon. `cache` is the folder for the jar that is sent to executors."""
 
-    def __init__(self, catalogs: Catalogs, schemas: schema.StoredSchemas, cache: Path) -> None:
+    def __init__(self, catalogs: PaimonCatalogs, schemas: schema.StoredSchemas, cache: Path) -> None:
         self._catalogs, self._schemas, self._cache = catalogs, schemas, cache
 
     def left_alone(self, view: TableView) -> str | None:

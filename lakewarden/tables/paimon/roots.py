@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from lakewarden.tables.paimon.metadata import MAIN, Metadata, Root
+from lakewarden.tables.paimon.metadata import MAIN, PaimonMetadata, PaimonRoot
 from lakewarden.tables.paimon.view import Handle
 
 # Returns those of the paths that exist.
@@ -15,7 +15,7 @@ _COMPACTED = "COMPACT"
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class RootLists:
     """The lists of a root. `merged`: the live files are the sum of their entries. `changes`, `changelog`: every added file is needed.
 
     `unread`: only the list itself is kept; the files it names are not needed.
@@ -44,7 +44,7 @@ class Kept:
         return path not in self.doubtful or path in self.there
 
 
-def named_by(handle: Handle, root: Root, kept: Kept) -> Named:
+def named_by(handle: Handle, root: PaimonRoot, kept: Kept) -> RootLists:
     """The lists that the root needs.
 
     A tag keeps the rows of its snapshot, but not the changelog: Paimon's own expiry deletes the changelog too.
@@ -54,7 +54,7 @@ def named_by(handle: Handle, root: Root, kept: Kept) -> Named:
         return _of_changelog(handle, root, kept)
     optional = "changelog" not in paths or root.kind == "tag" or not kept.needs(paths["changelog"])
     index, statistics = root.content.get("indexManifest"), root.content.get("statistics")
-    return Named(
+    return RootLists(
         (paths["base"], paths["delta"]),
         changelog=() if optional else (paths["changelog"],),
         index=(metadata.manifest(index),) if index else (),
@@ -62,7 +62,7 @@ def named_by(handle: Handle, root: Root, kept: Kept) -> Named:
     )
 
 
-def _of_changelog(handle: Handle, root: Root, kept: Kept) -> Named:
+def _of_changelog(handle: Handle, root: PaimonRoot, kept: Kept) -> RootLists:
     """The lists of a changelog. Without a changelog producer, readers use the delta list of a commit as its changelog.
 
     The delta list of a compaction is never read; it stays because Paimon's own expiry needs it to find replaced files.
@@ -72,17 +72,17 @@ def _of_changelog(handle: Handle, root: Root, kept: Kept) -> Named:
     wanted = "delta" in paths and not _produced(handle, root) and kept.needs(paths["delta"])
     delta = (paths["delta"],) if wanted else ()
     if root.content["commitKind"] == _COMPACTED:
-        return Named(changelog=changelog, unread=delta)
-    return Named(changes=delta, changelog=changelog)
+        return RootLists(changelog=changelog, unread=delta)
+    return RootLists(changes=delta, changelog=changelog)
 
 
-def _produced(handle: Handle, root: Root) -> bool:
+def _produced(handle: Handle, root: PaimonRoot) -> bool:
     """Whether a writer produced a separate changelog, which readers use."""
     then = root.branch == MAIN and root.content.get("schemaId") in handle.metadata.producing
     return bool(then and handle.produces_changelogs)
 
 
-def kept_lists(handle: Handle, roots: Sequence[Root], existing: Existing) -> Kept:
+def kept_lists(handle: Handle, roots: Sequence[PaimonRoot], existing: Existing) -> Kept:
     """Lists that expire with a snapshot of main although other roots name them: returns those that still exist.
 
     There are three cases. A changelog that outlives its snapshot names the snapshot's delta list (if writers produce
@@ -107,12 +107,12 @@ def kept_lists(handle: Handle, roots: Sequence[Root], existing: Existing) -> Kep
     return Kept(frozenset(doubtful), frozenset(existing(sorted(doubtful)) if doubtful else ()))
 
 
-def _lists(metadata: Metadata, root: Root) -> dict[str, str]:
+def _lists(metadata: PaimonMetadata, root: PaimonRoot) -> dict[str, str]:
     names = {name: root.content.get(f"{name}ManifestList") for name in ("base", "delta", "changelog")}
     return {name: metadata.manifest(each) for name, each in names.items() if each}
 
 
-def list_lengths(metadata: Metadata, roots: Sequence[Root]) -> dict[str, int]:
+def list_lengths(metadata: PaimonMetadata, roots: Sequence[PaimonRoot]) -> dict[str, int]:
     """The lengths of lists as recorded in snapshots. A list truncated at the end of a block would otherwise look complete."""
     return {
         metadata.manifest(root.content[f"{name}ManifestList"]): int(root.content[f"{name}ManifestListSize"])

@@ -19,7 +19,7 @@ import pyarrow.types as pt
 
 from lakewarden.model.table import TableView
 from lakewarden.tables.jvm import JavaError, java_reason
-from lakewarden.tables.paimon.catalog import Catalogs
+from lakewarden.tables.paimon.catalog import PaimonCatalogs
 
 # Field metadata for the kernel about types that Arrow does not have (rewrite/write/footer_fixups.py, encoding.py).
 INT96 = b"lakewarden.int96"
@@ -44,7 +44,7 @@ _DEFAULT_ZSTD_LEVEL = "1"
 class StoredSchemas:
     """Schemas as Paimon stores them in files. Each is determined once."""
 
-    def __init__(self, catalogs: Catalogs) -> None:
+    def __init__(self, catalogs: PaimonCatalogs) -> None:
         self._catalogs = catalogs
         self._known: dict[tuple[str, int], Any] = {}
 

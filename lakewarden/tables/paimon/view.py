@@ -20,7 +20,14 @@ from lakewarden.model.table import (
     cold_properties,
 )
 from lakewarden.model.table_name import TableRef
-from lakewarden.tables.paimon.metadata import MAIN, Metadata, Root, made_cold, main_snapshots, newest_run
+from lakewarden.tables.paimon.metadata import (
+    MAIN,
+    PaimonMetadata,
+    PaimonRoot,
+    made_cold,
+    main_snapshots,
+    newest_run,
+)
 
 _FORMAT_VERSION = 1
 
@@ -29,13 +36,13 @@ _FORMAT_VERSION = 1
 class Handle:
     """The Paimon-specific part of a view."""
 
-    metadata: Metadata
+    metadata: PaimonMetadata
     decoupled: bool
     produces_changelogs: bool
     index_beside_data: bool
 
 
-def view_of(ref: TableRef, told: Mapping[str, Any], metadata: Metadata) -> TableView:
+def view_of(ref: TableRef, told: Mapping[str, Any], metadata: PaimonMetadata) -> TableView:
     """The view from the library's description of the table and from its metadata files."""
     schema = told["schema"]
     # Snapshots before a gap are the rest of an expiry that stopped. In a cold table, a gap means that another tool had expired them.
@@ -74,7 +81,7 @@ def view_of(ref: TableRef, told: Mapping[str, Any], metadata: Metadata) -> Table
     )
 
 
-def _snapshot(root: Root, *, first: bool) -> Snapshot:
+def _snapshot(root: PaimonRoot, *, first: bool) -> Snapshot:
     content = root.content
     written = {
         "commit-user": content.get("commitUser"),
@@ -94,7 +101,7 @@ def _snapshot(root: Root, *, first: bool) -> Snapshot:
     )
 
 
-def _options(told: Mapping[str, str], metadata: Metadata) -> Mapping[str, str]:
+def _options(told: Mapping[str, str], metadata: PaimonMetadata) -> Mapping[str, str]:
     """The table's options. Only the first schema, which hand-off wrote, decides whether it is a cold table, never a later option."""
     first = (
         cold_properties(metadata.first_schema.get("options") or {})
@@ -104,7 +111,7 @@ def _options(told: Mapping[str, str], metadata: Metadata) -> Mapping[str, str]:
     return {name: each for name, each in told.items() if name not in cold_properties(told)} | first
 
 
-def _refs(metadata: Metadata, head: Root | None) -> list[Ref]:
+def _refs(metadata: PaimonMetadata, head: PaimonRoot | None) -> list[Ref]:
     """The tags, branches and consumers. Tags and branches have their own copies of snapshots, so main may expire them."""
     refs = [Ref(MAIN, "branch", head.id)] if head else []
     refs += [
@@ -120,7 +127,7 @@ def _refs(metadata: Metadata, head: Root | None) -> list[Ref]:
     return refs
 
 
-def _changelogs(metadata: Metadata, told: Mapping[str, Any], *, decoupled: bool) -> Changelogs:
+def _changelogs(metadata: PaimonMetadata, told: Mapping[str, Any], *, decoupled: bool) -> Changelogs:
     return Changelogs(
         {
             root.id: from_millis(root.content["timeMillis"])
@@ -135,7 +142,7 @@ def _changelogs(metadata: Metadata, told: Mapping[str, Any], *, decoupled: bool)
     )
 
 
-def _ends(tag: Root) -> datetime | None:
+def _ends(tag: PaimonRoot) -> datetime | None:
     """When the tag expires. Paimon counts from its creation time, which is in the writer's time zone, without naming the zone.
 
     So the modification time of the file counts as well: the later of the two is used.
@@ -158,6 +165,6 @@ def _spec(schema: Mapping[str, Any]) -> PartitionSpec:
     return PartitionSpec(0, tuple(fields))
 
 
-def _counters(head: Root | None, snapshots: int) -> Counters:
+def _counters(head: PaimonRoot | None, snapshots: int) -> Counters:
     records = int(head.content.get("totalRecordCount") or 0) if head else 0
     return Counters(records=records, snapshots=snapshots)

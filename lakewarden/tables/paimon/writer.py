@@ -16,43 +16,43 @@ from lakewarden.tables.interface import (
     CommitGuard,
     Dropped,
     Incorporate,
-    Merged,
+    MergedBuckets,
     PartitionSet,
     Rewrite,
 )
 from lakewarden.tables.paimon import adoption, partitions, refs
-from lakewarden.tables.paimon.catalog import Catalogs
+from lakewarden.tables.paimon.catalog import PaimonCatalogs
 from lakewarden.tables.paimon.cold import PaimonCold, PaimonColdWriter
 from lakewarden.tables.paimon.commit import Find
-from lakewarden.tables.paimon.commit_lock import Held
+from lakewarden.tables.paimon.commit_lock import HeldLock
 from lakewarden.tables.paimon.expire import Leaving, expire
 from lakewarden.tables.paimon.manifests import fold
 from lakewarden.tables.paimon.primary_key import commit_merge
-from lakewarden.tables.paimon.reachability import Reach
+from lakewarden.tables.paimon.reachability import PaimonReachability
 from lakewarden.tables.paimon.rewrite import commit_rewrite
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
+class WriterDeps:
     """The parts of the format that a writer needs: reading, and the table's lock (`locked`)."""
 
-    catalogs: Catalogs
+    catalogs: PaimonCatalogs
     view: Callable[[TableRef], TableView]
-    reach: Callable[[TableView], Reach]
+    reach: Callable[[TableView], PaimonReachability]
     find_commit: Callable[[TableRef, Mapping[str, str]], int | None]
-    locked: Callable[[TableView], AbstractContextManager[Held]]
+    locked: Callable[[TableView], AbstractContextManager[HeldLock]]
 
     def find(self, table: TableRef) -> Find:
         return partial(self.find_commit, table)
 
-    def lock(self, table: TableRef) -> AbstractContextManager[Held]:
+    def lock(self, table: TableRef) -> AbstractContextManager[HeldLock]:
         return self.locked(self.view(table))
 
 
 class PaimonWriter:
     """Implements TableWriter for Paimon."""
 
-    def __init__(self, guard: CommitGuard, ways: Ways, tier: PaimonCold) -> None:
+    def __init__(self, guard: CommitGuard, ways: WriterDeps, tier: PaimonCold) -> None:
         self._guard, self._ways, self._tier = guard, ways, tier
 
     def commit_rewrite(self, rewrite: Rewrite, incorporate: Incorporate | None = None) -> int | None:
@@ -62,7 +62,7 @@ class PaimonWriter:
         lock = ways.lock(table)
         return commit_rewrite(ways.catalogs, rewrite, ways.find(table), lock)
 
-    def commit_merge(self, view: TableView, merged: Merged, summary: Mapping[str, str]) -> int:
+    def commit_merge(self, view: TableView, merged: MergedBuckets, summary: Mapping[str, str]) -> int:
         self._guard.check(view.ref, summary)
         ways = self._ways
         return commit_merge(ways.catalogs, view.ref, merged, summary, ways.find(view.ref), ways.locked(view))
