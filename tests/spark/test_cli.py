@@ -252,7 +252,6 @@ def test_a_warehouse_whose_mount_is_gone_is_told_as_that_and_not_as_tables_that_
     assert shell("run", "compact", f"{lab.catalog}.db.nosuch")[0] == 10
 
 
-@pytest.mark.main
 def test_ctrl_c_leaves_nothing_half_done(lab: Lab, tmp_path: Path) -> None:
     """A real process and a real SIGINT, sent once the first output is being written."""
     table = lab.table()
