@@ -427,7 +427,8 @@ def test_an_expiry_that_lost_its_run(
     run(lab, table, "expire", snapshot_expire_limit=1)
     witness.look()
     said = wake(child)
-    assert said.startswith("raised:"), said
+    # It hears that its run was taken over, or that its commit was not sent; it never reports success.
+    assert said.startswith(("raised:", "survived: failed")), said
     witness.nothing_lost()
     witness.nothing_open()
     witness.converges()

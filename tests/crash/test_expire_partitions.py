@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from lakewarden import clock
 from lakewarden.model.run import RunState
 from tests.crash.test_crash import kill_at
+from tests.crash.test_crash import lab as lab
 from tests.support.lab import Lab
 from tests.support.paimon import paimon_lab
 

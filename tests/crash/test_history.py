@@ -16,6 +16,7 @@ from lakewarden.jobs.run_context import HistoryStep
 from lakewarden.lineage.history import EntrySource
 from lakewarden.model.run import RunState
 from tests.crash.test_deleting import CHILD
+from tests.crash.test_deleting import lab as lab
 from tests.support.lab import Lab
 
 pytestmark = pytest.mark.crash

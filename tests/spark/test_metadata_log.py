@@ -10,6 +10,7 @@ import pytest
 
 from lakewarden.errors import CommitForbidden, CommitLost
 from lakewarden.model.run import Run, RunState
+from tests.spark.test_known_losses import lab as lab
 from tests.support.lab import Lab
 from tests.support.witness import EXPIRE
 

@@ -118,7 +118,7 @@ def test_a_load_begins(shell: Shell) -> None:
     assert load["load"].startswith("load-") and load["state"] == "open"
     assert (load["paths"], load["prefixes"], load["run_id"]) == (["/in/1.parquet"], ["/in/more/"], None)
     out = shell(*words)[1]
-    assert "lakewarden stage adopt load-" in out and "for ever" in out
+    assert "lakewarden stage adopt load-" in out and "forever" in out
 
 
 @pytest.mark.parametrize("words", [("stage", "begin"), ("stage", "adopt"), ("stage", "fail")])

@@ -32,6 +32,8 @@ from lakewarden.worker.tables import Tables
 from tests.support.tables import NOW, TABLE
 from tests.support.tables import view as table_view
 from tests.unit.test_cli_state import Shell
+from tests.unit.test_cli_state import lake as lake
+from tests.unit.test_cli_state import shell as shell
 
 NAME = str(TABLE)
 

@@ -179,4 +179,4 @@ def test_the_report_has_headings_and_says_whose_prices_they_are(in_folders: bool
         "–",
     ]
     assert "$0.51" in cold and "e-0" not in output.getvalue()
-    assert ("these are S3's prices" in output.getvalue()) is in_folders
+    assert ("the prices are those of S3" in output.getvalue()) is in_folders

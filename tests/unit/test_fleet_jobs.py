@@ -17,10 +17,12 @@ from lakewarden.policy.resolve import Layers, Policy, resolve
 
 STRICT = {job for job, facts in JOBS.items() if facts.strict_switch}
 A, B = "lake.db.a", "lake.db.b"
+# What some switches need beside them.
+NEEDED = {"partition_ttl_hours": 720, "handoff_catalog": "cold"}
 
 
 def policy(**stored: object) -> Policy:
-    return resolve(TableRef.parse(A), Layers(stored=stored))
+    return resolve(TableRef.parse(A), Layers(stored=NEEDED | stored))
 
 
 @pytest.fixture
