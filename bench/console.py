@@ -43,7 +43,7 @@ from lakewarden.model.run import Job
 from lakewarden.policy.keys import KEYS
 from lakewarden.state import schema
 from lakewarden.state.health import Numbers
-from lakewarden.state.table_details import hold_rows, input_rows
+from lakewarden.state.tables import hold_rows, input_rows
 
 GOAL_MS = 200
 # These read a live table.

@@ -23,7 +23,7 @@ from bench.telemetry import CATALOG, Totals
 from bench.tools import OURS, PEER
 from lakewarden import Lakewarden, clock
 from lakewarden.model.location import normal
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef
 from lakewarden.spark.jars import default_cache
 
 SECOND_OURS, SECOND_PEER = f"{OURS}, again", f"{PEER}, again"

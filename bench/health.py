@@ -20,7 +20,7 @@ from bench.telemetry import CATALOG, Totals
 from lakewarden import Lakewarden
 from lakewarden.health.metrics import Exposition
 from lakewarden.model.location import local_path
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef
 
 _NAMESPACE = "fleet"
 _COMMITS = 10

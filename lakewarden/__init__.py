@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from lakewarden.errors import LakewardenError
     from lakewarden.lineage.writing import lineage
     from lakewarden.model.run import Run, RunState, Trigger
-    from lakewarden.model.table_name import TableRef
+    from lakewarden.model.table import TableRef
 
 __all__ = ["Lakewarden", "LakewardenError", "Run", "RunState", "TableRef", "Trigger", "lineage"]
 
@@ -19,7 +19,7 @@ _HOME = {
     "LakewardenError": "lakewarden.errors",
     "Run": "lakewarden.model.run",
     "RunState": "lakewarden.model.run",
-    "TableRef": "lakewarden.model.table_name",
+    "TableRef": "lakewarden.model.table",
     "Trigger": "lakewarden.model.run",
 }
 

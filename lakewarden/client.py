@@ -18,31 +18,27 @@ from lakewarden.config.schema import Config
 from lakewarden.errors import UsageError
 from lakewarden.model.plain import to_plain
 from lakewarden.model.run import Job, Run, Step, Trigger
-from lakewarden.model.table import TableView
-from lakewarden.model.table_name import TableRef
-from lakewarden.policy.duration import duration
+from lakewarden.model.table import TableRef, TableView
 from lakewarden.policy.keys import key as known_key
 from lakewarden.policy.origin import Layer, Origin
 from lakewarden.policy.resolve import Policy, read_layer, validate
+from lakewarden.policy.values import duration
 from lakewarden.services.connections import Connections
-from lakewarden.services.deps import ServiceDeps
+from lakewarden.services.deps import ServiceDeps, TableNames, current_user, read_trigger, table_ref
 from lakewarden.services.health import HealthService
-from lakewarden.services.history import HistoryService
+from lakewarden.services.history import HistoryService, Pasts
 from lakewarden.services.holds import HoldService, checked_name, pin_jobs
-from lakewarden.services.pasts import Pasts
 from lakewarden.services.schedule import ScheduleService
-from lakewarden.services.table_names import TableNames, table_ref
 from lakewarden.services.tiers import TierService
-from lakewarden.services.trigger import current_user, read_trigger
 
 if TYPE_CHECKING:  # Spark, Arrow and the database are imported on first use, so that commands start fast
-    from lakewarden.jobs.cancel import Stop
     from lakewarden.jobs.fsck.findings import FsckResult
     from lakewarden.jobs.pins import PinHandle
+    from lakewarden.jobs.run_context import Stop
     from lakewarden.jobs.verify.result import Verification
     from lakewarden.lake import Lake
     from lakewarden.model.plan import Plan
-    from lakewarden.model.progress import Progress
+    from lakewarden.model.run import Progress
     from lakewarden.state.database import State
     from lakewarden.state.runs import Journal
     from lakewarden.state.trash_batches import RestoreResult, TrashedFile, TrashedList
@@ -238,7 +234,7 @@ class Lakewarden:
         nothing to do is not journaled and is returned without an id. `run_id`, which must be new, becomes the
         id of the run.
         """
-        from lakewarden.jobs.cancel import Stop
+        from lakewarden.jobs.run_context import Stop
         from lakewarden.jobs.runner import Runner
 
         kind, ref, why = _job(job), table_ref(table), read_trigger(trigger)
@@ -310,7 +306,7 @@ class Lakewarden:
         """Prove a past rewrite again: the files a snapshot added contain the same rows as the files it
         removed. Changes nothing."""
         from lakewarden.jobs.verify.verify import Verifier
-        from lakewarden.model.progress import Silent
+        from lakewarden.model.run import Silent
 
         ref, memory = table_ref(table), self.config.engine.task_memory_mb << 20
         verifier = Verifier(
@@ -325,7 +321,7 @@ class Lakewarden:
         Changes nothing."""
         from lakewarden.jobs.deps import JobDeps
         from lakewarden.jobs.fsck.check import FsckInputs
-        from lakewarden.model.progress import Silent
+        from lakewarden.model.run import Silent
 
         ref = table_ref(table)
 

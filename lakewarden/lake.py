@@ -11,8 +11,7 @@ from typing import Any
 from lakewarden.config.schema import CatalogConfig, Config
 from lakewarden.errors import NoSuchTable
 from lakewarden.model.location import S3, scheme_of
-from lakewarden.model.table import TableView
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef, TableView
 from lakewarden.rewrite.metadata.bulk import MetadataFiles
 from lakewarden.spark.jars import GROUPS, Group, default_cache, ensure_jars
 from lakewarden.spark.session import close_session, open_session, use_in_this_thread
@@ -21,12 +20,12 @@ from lakewarden.storage.objects import Objects
 from lakewarden.tables.iceberg.catalog import session_catalogs, spark_settings
 from lakewarden.tables.iceberg.format import Iceberg
 from lakewarden.tables.interface import TableFormat
+from lakewarden.tables.jvm import with_timeouts
 from lakewarden.tables.metadata_files import ForeignMetadataCache
-from lakewarden.tables.paimon.commit_lock import Guard, unguarded
+from lakewarden.tables.paimon.commit import Guard, unguarded
 from lakewarden.tables.paimon.format import Paimon
 from lakewarden.tables.paimon.stores import on_s3
 from lakewarden.tables.places import NO_HOMES, Places
-from lakewarden.tables.timeouts import with_timeouts
 
 PAIMON = "paimon"
 

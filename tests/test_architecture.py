@@ -9,6 +9,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -24,7 +25,7 @@ PACKAGE = ROOT / "lakewarden"
 LAYERS = (
     ("cli",),
     ("console",),
-    ("worker", "report", "demo"),
+    ("worker", "report"),
     ("client",),
     ("services",),
     ("lake", "gateway"),
@@ -107,9 +108,33 @@ def test_every_part_has_its_layer() -> None:
     assert found == set(DEPTH), "a new folder or file needs its row in LAYERS and in CONTRIBUTING.md"
 
 
+def test_no_modules_import_each_other() -> None:
+    """When they are loaded; an import inside a function, or for types only, may point back."""
+    known = set(modules())
+    graph = {
+        module: {_module_of(target, known) for target in loaded_with(module)} - {module} for module in known
+    }
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" imports ".join(reversed(error.args[1])))
+
+
+def loaded_with(module: str) -> Iterator[str]:
+    """What it imports at its top level."""
+    for node in tree_of(module).body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "lakewarden":
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _module_of(target: str, known: set[str]) -> str:
+    return target if target in known else target.rpartition(".")[0]
+
+
 def test_the_layers_are_those_of_contributing() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
-    rows = [line for line in text.splitlines() if line.startswith("| `")]
+    table = text.split("| layer | contents |")[1].split("\n\n")[0]
+    rows = [line for line in table.splitlines() if line.startswith("| `")]
     told = tuple(tuple(re.findall(r"`([a-z_]+)`", row.split("|")[1])) for row in rows)
     assert told == LAYERS
 
@@ -251,7 +276,7 @@ SAYS_A_SCHEME = {
     "lakewarden.storage.s3_client": {"s3"},
     "lakewarden.tables.paimon.errors": {"s3"},  # the one scheme that Paimon's own jar takes
     "lakewarden.jobs.compact.binpack": {"gs", "abfs", "abfss"},  # the stores that kernels open
-    "lakewarden.jobs.sweep.inventory": {"s3://"},  # S3's inventories name bucket and key
+    "lakewarden.jobs.sweep.execute": {"s3://"},  # S3's inventories name bucket and key
     "lakewarden.lake": {"s3"},  # a group of jars
     "lakewarden.spark.jars": {"s3"},
 }
@@ -261,11 +286,11 @@ TAKES_PATHS_APART = re.compile(
 # URLs of servers, which name no file of a table; and folders of this machine that are removed by their real names.
 TAKES_APART = {
     "lakewarden.console.auth",
-    "lakewarden.console.pages.errors",
+    "lakewarden.console.pages.routes",
     "lakewarden.jobs.quiet_windows",
     "lakewarden.gateway.routes",
     "lakewarden.storage.local",
-    "lakewarden.storage.s3_stat",  # the shortest prefix that a page of S3's listing can be asked for
+    "lakewarden.storage.s3",  # the shortest prefix that a page of S3's listing can be asked for
 }
 
 
@@ -710,7 +735,7 @@ def test_public_class_names_stand_once() -> None:
 
 
 # Types of other libraries, which know less than what their own settings make them.
-MAY_CAST = {"lakewarden.gateway.listener", "lakewarden.gateway.server"}
+MAY_CAST = {"lakewarden.gateway.connection", "lakewarden.gateway.server"}
 FALLS_THROUGH = {"__getattr__", "__getattribute__", "__setattr__", "__delattr__"}
 
 

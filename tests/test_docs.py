@@ -29,13 +29,11 @@ from lakewarden.model.actions import (
     Source,
 )
 from lakewarden.model.files import Bucket, Manifest
-from lakewarden.model.plan import Bounds, Plan
+from lakewarden.model.plan import Bounds, Plan, Skipped
 from lakewarden.model.prices import PRICES, AgeCost, HandOffCost
 from lakewarden.model.reason import Reason, ReasonKind
 from lakewarden.model.run import Job, Owner, Run, RunState, Step, Trigger
-from lakewarden.model.skipped import Skipped
-from lakewarden.model.table import Counters, Ref, Snapshot, TableView
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import Counters, Ref, Snapshot, TableRef, TableView
 from lakewarden.policy.keys import KEYS
 from lakewarden.policy.resolve import Layers, resolve, validate
 from tests.mutants import catalogue as mutants
@@ -260,7 +258,7 @@ def watching() -> Iterator[dict[str, Any]]:
     from lakewarden.cli.health import FleetHealth, TableHealthReport, WhatIfReport
     from lakewarden.config.schema import HealthConfig
     from lakewarden.health import table_details as portrait
-    from lakewarden.health.look import Sweep
+    from lakewarden.health.collect import Sweep
     from lakewarden.health.score import judge
     from lakewarden.health.what_if import replay
     from lakewarden.state.health import Numbers, Point, StoredWarning, TableHealth
@@ -293,7 +291,7 @@ def over_http() -> Iterator[dict[str, Any]]:
     from lakewarden.console.server import ConsoleAddress
     from lakewarden.state.audit_log import OperatorAction
     from lakewarden.state.health import Numbers, StoredWarning, TableHealth
-    from lakewarden.state.leases import Lease
+    from lakewarden.state.locks import Lease
     from lakewarden.state.requests import PassRequest, RequestState
     from lakewarden.state.runs import ProgressPoint
     from lakewarden.state.schedule import Suspension, TableSchedule

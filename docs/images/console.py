@@ -27,9 +27,9 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from lakewarden import Lakewarden, clock
 from lakewarden.console.server import ConsoleServer
 from lakewarden.model.run import RunState
-from lakewarden.services.trigger import read_trigger
+from lakewarden.services.deps import read_trigger
 from lakewarden.state.health import HealthRecords
-from lakewarden.state.leases import Leases
+from lakewarden.state.locks import Leases
 from lakewarden.state.process import current_owner
 from lakewarden.state.runs import ProgressPoint, RunProgress
 from lakewarden.state.schedule import PASS, SEEN, TableSchedule, TableSchedules

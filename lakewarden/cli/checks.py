@@ -159,7 +159,7 @@ def fsck(
 
     Example: `lakewarden fsck lake.db.events --deep`
     """
-    from lakewarden.services.trigger import current_user
+    from lakewarden.services.deps import current_user
 
     screen, ref = Screen(as_json), table_ref(table)
     if yes and not adopt_folder:

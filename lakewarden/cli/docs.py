@@ -313,7 +313,7 @@ def values() -> str:
     shown = (
         ("model/run", "Run"),
         ("model/plan", "Plan"),
-        ("model/table_name", "TableRef"),
+        ("model/table", "TableRef"),
         ("model/run", "Trigger"),
         ("model/table", "TableView"),
         ("jobs/verify/result", "Verification"),
@@ -324,7 +324,7 @@ def values() -> str:
         ("state/health", "Numbers"),
         ("state/health", "StoredWarning"),
         ("health/table_details", "TableDetails"),
-        ("health/look", "Sweep"),
+        ("health/collect", "Sweep"),
         ("health/what_if", "WhatIf"),
         ("health/what_if", "PolicyCurves"),
     )
@@ -394,8 +394,7 @@ def metrics() -> str:
 
 def rest_calls() -> str:
     from lakewarden.client import Lakewarden
-    from lakewarden.console.app import create_app
-    from lakewarden.console.manual import routes
+    from lakewarden.console.app import create_app, routes
 
     found = routes(create_app(Lakewarden({}, environ={})).openapi())
     rows = [

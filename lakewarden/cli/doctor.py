@@ -172,7 +172,7 @@ class DoctorChecks:
 
 def _writers(catalog: CatalogConfig) -> Iterator[Check]:
     """Warns that this catalog has no lock: with several writers, commits can be lost."""
-    from lakewarden.tables.paimon.commit_lock import commit_risk
+    from lakewarden.tables.paimon.commit import commit_risk
 
     risk = commit_risk(catalog.properties) if catalog.format == "paimon" else ""
     if risk:

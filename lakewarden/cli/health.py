@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from lakewarden.client import Lakewarden
-    from lakewarden.health.look import Sweep
+    from lakewarden.health.collect import Sweep
     from lakewarden.health.score import Score
     from lakewarden.health.table_details import TableDetails
     from lakewarden.health.what_if import PolicyCurves, WhatIf
-    from lakewarden.report.interface import Report
+    from lakewarden.report.look import Report
     from lakewarden.state.health import Point, StoredWarning, TableHealth
 
 _CHARTED = timedelta(days=7)

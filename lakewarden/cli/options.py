@@ -9,7 +9,7 @@ import typer
 
 from lakewarden.errors import UsageError
 from lakewarden.model.run import Job, Trigger
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef
 
 TriggerType = Literal["manual", "schedule", "incident-response"]
 
@@ -111,6 +111,6 @@ def trigger(kind: TriggerType, operator: str | None, ticket: str | None) -> Trig
     """The trigger, checked before anything slow starts. A manual run belongs to the current user unless an
     operator is given."""
     from lakewarden.lineage.summary import checked
-    from lakewarden.services.trigger import current_user
+    from lakewarden.services.deps import current_user
 
     return checked(Trigger(kind, operator or (current_user() if kind == "manual" else None), ticket))

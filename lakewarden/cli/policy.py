@@ -14,7 +14,7 @@ from lakewarden.errors import UsageError
 
 if TYPE_CHECKING:
     from lakewarden.client import Lakewarden
-    from lakewarden.model.table_name import TableRef
+    from lakewarden.model.table import TableRef
     from lakewarden.report.policy import PolicyReport
 
 

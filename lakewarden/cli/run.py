@@ -24,9 +24,8 @@ from lakewarden.errors import NoWorker
 
 if TYPE_CHECKING:
     from lakewarden.client import Lakewarden
-    from lakewarden.model.progress import Progress
-    from lakewarden.model.run import Run, Trigger
-    from lakewarden.model.table_name import TableRef
+    from lakewarden.model.run import Progress, Run, Trigger
+    from lakewarden.model.table import TableRef
     from lakewarden.state.requests import PassRequest
 
 

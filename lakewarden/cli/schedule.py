@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from lakewarden.model.run import Run
-    from lakewarden.state.leases import Lease
+    from lakewarden.state.locks import Lease
     from lakewarden.state.requests import PassRequest
     from lakewarden.state.schedule import Suspension
     from lakewarden.worker.schedule import Decision, DueTable, WaitingTable
@@ -106,7 +106,7 @@ def suspend(
 
     Example: `lakewarden suspend lake.db.events --reason "backfill until Friday"`
     """
-    from lakewarden.services.trigger import current_user
+    from lakewarden.services.deps import current_user
 
     screen, ref = Screen(as_json), options.table_ref(table)
     with invocation(ctx).open(screen, spark=False) as lakewarden:
@@ -141,7 +141,7 @@ def cancel(
 
     Example: `lakewarden cancel 20261116-003012-7f3a9c`
     """
-    from lakewarden.services.trigger import current_user
+    from lakewarden.services.deps import current_user
 
     screen, who = Screen(as_json), operator or current_user()
     with invocation(ctx).open(screen, spark=False) as lakewarden:

@@ -12,7 +12,7 @@ from lakewarden.cli.options import JsonFlag, TableName, table_ref
 from lakewarden.cli.screen import Screen
 from lakewarden.errors import LakewardenError
 from lakewarden.model.run import RunState
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef
 
 if TYPE_CHECKING:
     from lakewarden.client import Lakewarden

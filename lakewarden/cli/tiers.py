@@ -44,7 +44,7 @@ def where(
     Example: `lakewarden where lake.db.events --as-of 2026-01-31T12:00`
     """
     from lakewarden.jobs.cold.locate import GONE, SnapshotQuestion
-    from lakewarden.policy.duration import moment
+    from lakewarden.policy.values import moment
     from lakewarden.report.where import WhereReport
 
     screen, ref = Screen(as_json), table_ref(table)
@@ -81,7 +81,7 @@ def recall(
     """
     from lakewarden import clock
     from lakewarden.jobs.cold.locate import GONE, SnapshotQuestion
-    from lakewarden.policy.duration import moment
+    from lakewarden.policy.values import moment
     from lakewarden.report.where import WhereReport
 
     screen, ref = Screen(as_json), table_ref(table)

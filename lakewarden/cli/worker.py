@@ -18,8 +18,7 @@ from lakewarden.cli.screen import Screen
 
 if TYPE_CHECKING:
     from lakewarden.client import Lakewarden
-    from lakewarden.worker.daemon import WorkerServer
-    from lakewarden.worker.periodic import PeriodicTask
+    from lakewarden.worker.daemon import PeriodicTask, WorkerServer
 
 
 def register(app: typer.Typer) -> None:
@@ -68,7 +67,7 @@ def company(
     `revive` replaces a dead Spark session for the servers: see `Worker.revive_spark`.
     """
     from lakewarden.console.server import ConsoleServer
-    from lakewarden.worker.periodic import PeriodicTask
+    from lakewarden.worker.daemon import PeriodicTask
 
     config = lakewarden.config
 

@@ -14,7 +14,7 @@ from lakewarden.console.answers import log, one_line
 from lakewarden.console.auth import Identity
 from lakewarden.errors import LakewardenError, UsageError
 from lakewarden.model.run import Run, Trigger
-from lakewarden.model.table_name import printed
+from lakewarden.model.table import printed
 from lakewarden.redact import redact_text
 from lakewarden.state.audit_log import OperatorAction, OperatorActions
 

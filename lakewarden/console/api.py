@@ -13,26 +13,27 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Security
 from fastapi.security import HTTPBearer
-from pydantic import AfterValidator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from starlette.responses import JSONResponse
 
 from lakewarden import clock
 from lakewarden.client import Lakewarden
-from lakewarden.console import queries, reads
+from lakewarden.console import actions as console_actions
+from lakewarden.console import queries
 from lakewarden.console.answers import API, named
-from lakewarden.console.auth import Identity, reader
+from lakewarden.console.auth import Identity, operator, reader
 from lakewarden.console.limits import Heavy, with_policy
 from lakewarden.lineage.audit import Downstream
-from lakewarden.model.table_name import printed
+from lakewarden.model.table import printed
 from lakewarden.policy.keys import KEYS
 from lakewarden.report.audit import DownstreamReport, GapsReport, HistoryReport, IngestedReport, WhoReport
 from lakewarden.report.cost import CostReport
-from lakewarden.report.holds import HeartbeatsReport, HoldsReport, PinsReport
+from lakewarden.report.holds import HeartbeatsReport, HoldsReport, PinReport, PinsReport
 from lakewarden.report.plan import PlanReport
 from lakewarden.report.policy import PolicyReport
-from lakewarden.report.run import RunsReport
+from lakewarden.report.run import RunReport, RunsReport
 from lakewarden.report.table import TableReport
-from lakewarden.report.trash import ReceiptsReport, TrashedReport
+from lakewarden.report.trash import ReceiptsReport, RestoreReport, TrashedReport
 from lakewarden.report.where import WhereReport
 from lakewarden.version import build
 
@@ -68,11 +69,10 @@ router = APIRouter(
 
 def api_router() -> APIRouter:
     """The reading and the acting routes together."""
-    from lakewarden.console.api_actions import router as acting
 
     whole = APIRouter()
     whole.include_router(router)
-    whole.include_router(acting)
+    whole.include_router(action_router)
     return whole
 
 
@@ -87,7 +87,7 @@ def listed(name: str, values: Iterable[Any]) -> JSONResponse:
 def tables(warden: Warden) -> JSONResponse:
     """Every known table that exists: health, open warnings, whether it is suspended."""
     with warden.state.one_look():
-        return JSONResponse(reads.fleet(warden))
+        return JSONResponse(queries.fleet(warden))
 
 
 @router.get("/runs", tags=["runs"])
@@ -100,7 +100,7 @@ def runs(warden: Warden, table: str | None = None, limit: Limit = 50) -> JSONRes
 def run(warden: Warden, run_id: str) -> JSONResponse:
     """One run with its plan and steps, and its progress while it is open."""
     with named():
-        return JSONResponse(reads.run(warden, run_id))
+        return JSONResponse(queries.run(warden, run_id))
 
 
 @router.get("/requests", tags=["requests"])
@@ -204,7 +204,7 @@ def me(who: Reader) -> JSONResponse:
 def table(warden: Warden, table: Named) -> JSONResponse:
     """One table as last seen, with its details, warnings and schedule state."""
     with warden.state.one_look():
-        return JSONResponse(reads.table(warden, table))
+        return JSONResponse(queries.table(warden, table))
 
 
 @router.get("/tables/{table}/show", tags=["tables"])
@@ -228,7 +228,7 @@ def health(
     points: Annotated[int, Query(ge=1, le=5000, description="return at most this many, evenly spread")] = 500,
 ) -> JSONResponse:
     """Earlier health numbers of the table, oldest first."""
-    return JSONResponse(reads.health_history(warden, table, days, points))
+    return JSONResponse(queries.health_history(warden, table, days, points))
 
 
 @router.get("/tables/{table}/policy", tags=["policy"])
@@ -241,14 +241,14 @@ def policy(request: Request, warden: Warden, table: Named) -> JSONResponse:
 @router.get("/tables/{table}/trash", tags=["deleting"])
 def trashed(warden: Warden, table: Named, limit: Limit = 50) -> JSONResponse:
     """Files marked for deletion: why, and when they may be deleted."""
-    ref = reads.known(warden, table)
+    ref = queries.known(warden, table)
     return JSONResponse(TrashedReport(str(ref), warden.trash(ref, limit), clock.now()).to_dict())
 
 
 @router.get("/tables/{table}/receipts", tags=["deleting"])
 def receipts(warden: Warden, table: Named, limit: Limit = 50) -> JSONResponse:
     """Files deleted from the table: when, why and by which run."""
-    ref = reads.known(warden, table)
+    ref = queries.known(warden, table)
     return JSONResponse(ReceiptsReport(str(ref), warden.receipts(ref, limit), clock.now()).to_dict())
 
 
@@ -264,7 +264,7 @@ def holds(request: Request, warden: Warden, table: Named) -> JSONResponse:
 @router.get("/tables/{table}/heartbeats", tags=["holds"])
 def heartbeats(warden: Warden, table: Named) -> JSONResponse:
     """Every known writer, including inactive ones."""
-    ref = reads.known(warden, table)
+    ref = queries.known(warden, table)
     return JSONResponse(HeartbeatsReport(str(ref), warden.holds.heartbeats(ref), clock.now()).to_dict())
 
 
@@ -374,3 +374,121 @@ def audit_downstream(
             return warden.history.downstream(table, snapshot, carried=carried, history_only=not live)
 
     return JSONResponse(DownstreamReport(_heavy(request).read(downstream)).to_dict())
+
+
+Operator = Annotated[Identity, Depends(operator)]
+_TEXT = 2000
+
+action_router = APIRouter(
+    prefix=API,
+    tags=["acting"],
+    dependencies=[Depends(operator), Security(HTTPBearer(auto_error=False, scheme_name="token"))],
+)
+
+
+class _Body(BaseModel):
+    """The base of request bodies. An unknown field is an error."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class MaintainBody(_Body):
+    ticket: str | None = Field(None, max_length=_TEXT, description="what the pass is for")
+
+
+class PinBody(_Body):
+    snapshot: int | None = Field(
+        None, ge=0, lt=1 << 63, description="the snapshot to pin; default: the current one"
+    )
+    holder: str | None = Field(None, max_length=_TEXT, description="who needs it; default: the operator")
+    purpose: str = Field("", max_length=_TEXT)
+    ttl: str | None = Field(None, description="how long, such as 30m, 2h, 7d; default: forever")
+
+
+class PolicyBody(_Body):
+    set: dict[str, Any] = Field(default_factory=dict, description="policy keys and their new values")
+    unset: list[str] = Field(default_factory=list, description="keys to remove")
+    reset: bool = Field(False, description="first remove all values stored for the table")
+
+
+class RestoreBody(_Body):
+    path: str | None = Field(None, description="restore this file")
+    run: str | None = Field(None, description="restore the files that this run trashed")
+    everything: bool = Field(False, description="restore all trashed files")
+
+
+class SuspendBody(_Body):
+    reason: str = Field(max_length=_TEXT)
+
+
+@action_router.post("/tables/{table}/requests", status_code=202)
+def request_pass(
+    warden: Warden, who: Operator, table: Named, body: MaintainBody | None = None
+) -> JSONResponse:
+    """Request a whole pass from the worker. A table has one pending request: asking again refreshes it."""
+    made = console_actions.request_pass(warden, who, table, body.ticket if body else None)
+    return JSONResponse(made.to_dict(), 202)
+
+
+@action_router.post("/runs/{run_id}/cancel", status_code=202)
+def cancel(warden: Warden, who: Operator, run_id: str) -> JSONResponse:
+    """Ask the run's process to stop it cleanly; it ends as interrupted within seconds. 409 if it has ended."""
+    with named(404 if warden.journal.get(run_id) is None else 409):
+        return JSONResponse(RunReport(console_actions.cancel(warden, who, run_id)).to_dict(), 202)
+
+
+@action_router.post("/tables/{table}/pins", status_code=201)
+def pin(request: Request, warden: Warden, who: Operator, table: Named, body: PinBody) -> JSONResponse:
+    """Pin a snapshot, so that it stays readable. Reads the table: needs Spark."""
+    heavy: Heavy = request.app.state.heavy
+    made = heavy.act(
+        lambda: console_actions.pin(
+            warden, who, table, body.snapshot, holder=body.holder, purpose=body.purpose, ttl=body.ttl
+        )
+    )
+    return JSONResponse(PinReport(made, clock.now()).to_dict(), 201)
+
+
+@action_router.api_route("/pins/{pin_id}", methods=["DELETE"])
+def unpin(warden: Warden, who: Operator, pin_id: str) -> JSONResponse:
+    """Remove a pin; its snapshot stays until it expires."""
+    with named():
+        gone = console_actions.unpin(warden, who, pin_id)
+    return JSONResponse(PinReport(gone, clock.now(), removed=True).to_dict())
+
+
+@action_router.patch("/tables/{table}/policy")
+def set_policy(
+    request: Request, warden: Warden, who: Operator, table: Named, body: PolicyBody
+) -> JSONResponse:
+    """Change the policy values stored for the table. If one value is wrong, none is changed."""
+    before, after = with_policy(
+        request,
+        table,
+        lambda: console_actions.set_policy(
+            warden, who, table, body.set, unset=tuple(body.unset), reset=body.reset
+        ),
+        acts=True,
+    )
+    return JSONResponse(PolicyReport(after, before).to_dict())
+
+
+@action_router.post("/tables/{table}/restore")
+def restore(warden: Warden, who: Operator, table: Named, body: RestoreBody) -> JSONResponse:
+    """Restore trashed files permanently: one, those of a run, or all."""
+    found = console_actions.restore(
+        warden, who, table, path=body.path, run=body.run, everything=body.everything
+    )
+    return JSONResponse(RestoreReport(table, found).to_dict())
+
+
+@action_router.post("/tables/{table}/suspend")
+def suspend(warden: Warden, who: Operator, table: Named, body: SuspendBody) -> JSONResponse:
+    """Remove the table from the schedule until it is resumed. Requests and manual runs still work."""
+    return JSONResponse(console_actions.suspend(warden, who, table, body.reason).to_dict())
+
+
+@action_router.post("/tables/{table}/resume")
+def resume(warden: Warden, who: Operator, table: Named) -> JSONResponse:
+    """Put the table back into the schedule and reset its failure count."""
+    return JSONResponse({"table": table, "was_suspended": console_actions.resume(warden, who, table)})

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 from lakewarden import clock
 from lakewarden.client import Lakewarden
-from lakewarden.errors import UsageError
+from lakewarden.errors import NoSuchTable, UsageError
 from lakewarden.lineage.audit import INPUTS, Downstream, Node, downstream
 from lakewarden.lineage.history import Entry, EntrySource, HistoryQuery
 from lakewarden.model.run import Run
-from lakewarden.model.table import Snapshot
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import Snapshot, TableRef
+from lakewarden.report.run import RunReport
 from lakewarden.state.audit_log import OperatorAction, OperatorActions
 from lakewarden.state.cold import ColdTables
+from lakewarden.state.fleet import Fleet
+from lakewarden.state.health import StoredWarning, TableHealth
 from lakewarden.state.holds import Heartbeat, Heartbeats, Load, Loads
 from lakewarden.state.run_queries import RunFilter, RunSearch
-from lakewarden.state.table_details import DetailIndex, InputRow, StoredDetails
-from lakewarden.state.tables import SeenTable, SeenTables
+from lakewarden.state.schedule import Suspension, TableSchedule
+from lakewarden.state.tables import DetailIndex, InputRow, SeenTable, SeenTables, StoredDetails
 from lakewarden.state.trash import TrashedFiles
 
 # ------------------------------------------------------------ tables
@@ -163,3 +168,168 @@ def _painted(table: str, found: InputRow) -> Entry:
     return Entry(
         table, Snapshot(found.snapshot_id, None, 0, found.at, found.operation, summary), EntrySource.LIVE
     )
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """What the state database knows of one table: the fleet, the table's page and the REST API show it.
+
+    `health` is None for a table that was never looked at; `format` is empty if its catalog is not configured.
+    """
+
+    table: str
+    format: str
+    health: TableHealth | None
+    warnings: tuple[StoredWarning, ...]
+    suspension: Suspension | None
+
+
+@dataclass(frozen=True, slots=True)
+class FleetState:
+    """All tables that are known and not gone, by name. `warnings` are theirs, and those about the fleet as a whole."""
+
+    tables: Mapping[str, TableState]
+    warnings: tuple[StoredWarning, ...]
+    suspensions: Mapping[str, Suspension]
+    not_looked_at: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OneTable(TableState):
+    """One table, with what only its own page needs. `seen` is None if no command and no worker has read it."""
+
+    seen: SeenTable | None
+    over: tuple[StoredWarning, ...]
+    standings: tuple[TableSchedule, ...]
+
+
+def fleet_state(warden: Lakewarden, now: datetime) -> FleetState:
+    """The same few queries however many tables there are."""
+    looks = {each.table: each for each in warden.health.all()}
+    warnings, suspended = warden.health.warnings(), Fleet(warden.state).suspensions()
+    there = present(warden, now)
+    warned = defaultdict(list)
+    for each in warnings:
+        warned[each.table].append(each)
+    tables = {
+        name: TableState(
+            name,
+            _format(warden, TableRef.parse(name)),
+            looks.get(name),
+            tuple(warned.get(name, ())),
+            suspended.get(name),
+        )
+        for name in sorted({*looks, *there, *suspended})
+    }
+    return FleetState(tables, warnings, suspended, tuple(sorted(there - looks.keys())))
+
+
+def one_table(warden: Lakewarden, name: str, also_cleared: int = 0) -> OneTable:
+    """NoSuchTable if no command and no worker ever read a table of that name. `over`: so many warnings that were cleared."""
+    ref = warden.names.checked(name)
+    seen, health = SeenTables(warden.state).get(ref), warden.health.of(ref)
+    if seen is None and health is None:
+        raise _unknown(ref)
+    name, warned = str(ref), warden.health.warnings(ref, also_cleared)
+    return OneTable(
+        table=name,
+        format=_format(warden, ref),
+        health=health,
+        warnings=tuple(each for each in warned if each.cleared_at is None),
+        suspension=warden.schedule.suspended().get(name),
+        seen=seen,
+        over=tuple(each for each in warned if each.cleared_at is not None),
+        standings=warden.schedule.standings(ref),
+    )
+
+
+def _format(warden: Lakewarden, ref: TableRef) -> str:
+    catalog = warden.config.catalogs.get(ref.catalog)
+    return catalog.format if catalog else ""
+
+
+def fleet(warden: Lakewarden) -> dict[str, Any]:
+    """Every table that is known and not gone: its health if it was looked at, its open warnings, whether it is suspended."""
+    return {
+        "tables": [
+            {
+                **_health(each),
+                "warnings": [warned.kind for warned in each.warnings],
+                "suspended": each.suspension.reason if each.suspension else None,
+            }
+            for each in fleet_state(warden, clock.now()).tables.values()
+        ]
+    }
+
+
+def _health(table: TableState) -> dict[str, Any]:
+    return table.health.to_dict() if table.health else {**_UNSEEN, "table": table.table}
+
+
+_UNSEEN = {"at": None, "score": None, "debt": None, "numbers": None, "error": None}
+
+
+def present(warden: Lakewarden, now: datetime) -> set[str]:
+    """Tables that a worker or a command knows, without dropped ones and those that were not read for `keep_days`."""
+    return Fleet(warden.state).there(now - timedelta(days=warden.config.health.keep_days))
+
+
+def table(warden: Lakewarden, name: str) -> dict[str, Any]:
+    """One table with its portrait, without reading the table itself."""
+    found = one_table(warden, name)
+    return {
+        **_health(found),
+        "portrait": dict(found.health.portrait) if found.health else None,
+        "warnings": [each.to_dict() for each in found.warnings],
+        "standings": [each.to_dict() for each in found.standings],
+        "suspended": found.suspension.to_dict() if found.suspension else None,
+    }
+
+
+def known(warden: Lakewarden, name: str) -> TableRef:
+    """A table that was ever read or looked at, or NoSuchTable."""
+    ref = warden.names.checked(name)
+    if SeenTables(warden.state).get(ref) is None and warden.health.of(ref) is None:
+        raise _unknown(ref)
+    return ref
+
+
+def _unknown(ref: TableRef) -> NoSuchTable:
+    reason = "neither the worker nor a command has read one of that name"
+    return NoSuchTable(table=ref, reason=reason, hint=_LOOK)
+
+
+_LOOK = "the worker finds new tables within discover_seconds; `lakewarden show TABLE` reads one now"
+
+
+def snapshot_id(text: str) -> int:
+    """A number as both formats have them, 64 bits; UsageError where it is none. Digits of other scripts are not numbers here."""
+    if not _ID.fullmatch(text) or int(text) >= 1 << 63:
+        raise UsageError(
+            reason=f"read snapshot {text[:40]!r}: it is not a number of a snapshot",
+            hint="copy one from the list of snapshots",
+        )
+    return int(text)
+
+
+_ID = re.compile("[0-9]{1,19}")
+
+
+def health_history(warden: Lakewarden, name: str, days: float, most: int) -> dict[str, Any]:
+    """Earlier looks, the oldest first: evenly chosen where there are more."""
+    ref = known(warden, name)
+    points = warden.health.history(ref, clock.now() - timedelta(days=days), most)
+    return {
+        "table": str(ref),
+        "points": [
+            {"at": each.at.isoformat(), "score": each.score, "numbers": each.numbers.to_dict()}
+            for each in points
+        ],
+    }
+
+
+def run(warden: Lakewarden, run_id: str) -> dict[str, Any]:
+    """One run, its steps and, while it is under way, how far it is."""
+    found, steps = warden.run_by_id(run_id)
+    progress = warden.schedule.progress_of(run_id) if found.ended_at is None else None
+    return {**RunReport(found, steps).to_dict(), "progress": progress.to_dict() if progress else None}

@@ -20,7 +20,7 @@ from lakewarden.deletion.proof import Proof
 from lakewarden.errors import LakewardenError, Refused
 from lakewarden.model.location import Location
 from lakewarden.model.table import TableView
-from lakewarden.tables.every_table import AllCatalogs
+from lakewarden.tables.interface import AllCatalogs
 from lakewarden.tables.lake_readings import LakeReadings
 from lakewarden.tables.places import Places, TableMetadataFile, roots
 from lakewarden.tables.reachability import ReachableFiles

@@ -19,8 +19,7 @@ from lakewarden import clock
 from lakewarden.deletion.holds import Holds
 from lakewarden.deletion.proof import Proof, Term
 from lakewarden.errors import Refused
-from lakewarden.model.table import TableView
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef, TableView
 from lakewarden.tables.reachability import ReachableFiles
 
 # How long permission to erase trashed files is valid. Another process may take over a run that is silent for

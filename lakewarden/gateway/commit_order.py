@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 from lakewarden.errors import CommitLost
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef
 from lakewarden.state.locks import Lock, Locks, removal
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakewarden.gateway.routes import GatewayRoute, RouteKind, UnclearRequest, plain_name
-from lakewarden.model.table_name import joined
+from lakewarden.model.table import joined
 from lakewarden.policy.resolve import PROPERTY_PREFIX
 
 # The updates in Iceberg's specification. An unknown update may do anything, so it is refused.

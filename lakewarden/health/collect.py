@@ -23,14 +23,13 @@ from lakewarden.errors import LakewardenError
 from lakewarden.health import warnings
 from lakewarden.health.build_details import TableInputs, build_details, with_score
 from lakewarden.health.hold_costs import HoldCosts, is_main
-from lakewarden.health.look import Sweep
 from lakewarden.health.numbers import count_files, of_table
 from lakewarden.health.score import MaintenanceProblems, judge
 from lakewarden.health.table_details import TableDetails
-from lakewarden.jobs.expire import plan as expire
+from lakewarden.jobs.expire import plan
 from lakewarden.model.hold import Hold
-from lakewarden.model.table import TableView
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.plain import Plain
+from lakewarden.model.table import TableRef, TableView
 from lakewarden.policy.graces import due_at
 from lakewarden.policy.resolve import Layers, Policy, resolve
 from lakewarden.redact import redact_url
@@ -40,8 +39,27 @@ from lakewarden.state.health import HealthRecords, Numbers, TableHealth
 from lakewarden.state.policies import StoredPolicies
 from lakewarden.state.retention import tidy
 from lakewarden.state.tables import SeenTables
-from lakewarden.tables.every_table import AllCatalogs
-from lakewarden.tables.interface import TableFormat
+from lakewarden.tables.interface import AllCatalogs, TableFormat
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep(Plain):
+    """One look at the whole fleet. `behind` is the age of the oldest earlier look at any table."""
+
+    tables: int
+    changed: int
+    failed: int
+    forgotten: int
+    raised: int
+    cleared: int
+    seconds: float
+    behind: float
+
+    JSON_KEYS = (
+        "tables changed failed forgotten warnings_raised=raised warnings_cleared=cleared seconds:3 "
+        "behind_seconds=behind:1"
+    )
+
 
 log = logging.getLogger(__name__)
 
@@ -306,7 +324,7 @@ class Collector:
         head = view.current_snapshot_id
         files = count_files(None if head is None else format_.files(ref, head, None), policy)
         manifests = () if head is None else tuple(format_.manifests(ref, head))
-        kept = expire.reasons(view, policy, holds, now)
+        kept = plan.reasons(view, policy, holds, now)
         costs = self._held.costs(format_, view, policy, holds, now)
         overdue = sum(each.id not in kept for each in view.snapshots)
         numbers = of_table(view, files, manifests, overdue, policy, now)

@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 
 from lakewarden.health.table_details import PARTITIONS, PartitionLine, short
 from lakewarden.jobs.fsck.manifests import check_log_bound
-from lakewarden.lineage.hook import requirements
 from lakewarden.lineage.summary import told_number
 from lakewarden.lineage.validate import LIBRARY, validate
+from lakewarden.lineage.writing import requirements
 from lakewarden.model.files import FileSet, Manifest
 from lakewarden.model.table import Snapshot, TableView
 from lakewarden.policy.origin import Layer

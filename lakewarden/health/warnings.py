@@ -18,7 +18,7 @@ from lakewarden.config.schema import HealthConfig
 from lakewarden.formatting import size
 from lakewarden.health.score import MaintenanceProblems
 from lakewarden.state.health import HealthRecords, Numbers, StoredWarning
-from lakewarden.state.leases import Lease
+from lakewarden.state.locks import Lease
 
 log = logging.getLogger(__name__)
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 from lakewarden import clock
 from lakewarden.errors import CommitLost, CommitRefused, LineageRejected
-from lakewarden.lineage.hook import Hook, requirements
 from lakewarden.lineage.summary import Lineage
 from lakewarden.lineage.validate import Requirements
+from lakewarden.lineage.writing import Hook, requirements
 from lakewarden.model.run import Owner, Trigger
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef
 from lakewarden.policy.resolve import Policy
 from lakewarden.state.database import State
 from lakewarden.state.runs import Journal

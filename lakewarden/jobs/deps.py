@@ -11,7 +11,7 @@ from lakewarden.model.prices import PRICES, Price
 from lakewarden.policy.resolve import Policy
 from lakewarden.state.database import State
 from lakewarden.state.tables import SeenTables
-from lakewarden.tables.every_table import AllCatalogs
+from lakewarden.tables.interface import AllCatalogs
 from lakewarden.tables.metadata_files import ForeignMetadataCache
 from lakewarden.tables.places import Places
 

@@ -9,9 +9,8 @@ from contextlib import contextmanager
 
 from lakewarden import clock
 from lakewarden.errors import Unreachable
-from lakewarden.jobs.cancel import Stop
-from lakewarden.model.progress import Progress
-from lakewarden.model.run import Owner
+from lakewarden.jobs.run_context import Stop
+from lakewarden.model.run import Owner, Progress
 from lakewarden.state.runs import Journal, ProgressPoint, RunProgress
 
 log = logging.getLogger(__name__)

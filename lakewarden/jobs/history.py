@@ -22,8 +22,7 @@ from lakewarden.jobs.deps import JobDeps
 from lakewarden.jobs.recovery import RunResult
 from lakewarden.jobs.run_context import HistoryStep, Outcome, Prepared, RunContext
 from lakewarden.jobs.units import run_units
-from lakewarden.lineage.detail import month_of
-from lakewarden.lineage.history import Folded, TableHistory
+from lakewarden.lineage.history import Folded, TableHistory, month_of
 from lakewarden.model.actions import FoldHistory
 from lakewarden.model.plan import Bounds, Plan, count_skipped
 from lakewarden.model.reason import Reason, ReasonKind

@@ -22,9 +22,8 @@ from lakewarden import clock
 from lakewarden.errors import LakewardenError, NoSuchTable, Refused, UsageError
 from lakewarden.jobs.commit_guard import OutsideRuns
 from lakewarden.model.location import same
-from lakewarden.model.table import TableView
-from lakewarden.model.table_name import TableRef
-from lakewarden.policy.duration import duration
+from lakewarden.model.table import TableRef, TableView
+from lakewarden.policy.values import duration
 from lakewarden.state.database import State
 from lakewarden.state.holds import MIRROR, Pin, Pins
 from lakewarden.state.locks import Locks, removal

@@ -21,7 +21,7 @@ from lakewarden.jobs.compact.cleanup import discard, names_any
 from lakewarden.jobs.journaled_commit import CleanupResult
 from lakewarden.jobs.run_context import StepName
 from lakewarden.model.run import Owner, Run, RunState, Step
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef
 from lakewarden.state.runs import Journal, is_gone
 from lakewarden.tables.interface import TableFormat
 

@@ -28,8 +28,7 @@ from lakewarden.jobs.run_context import Outcome, Prepared, RunContext
 from lakewarden.jobs.sweep import execute as sweep
 from lakewarden.model.job import JOBS, JobFacts
 from lakewarden.model.run import Job, RunState
-from lakewarden.model.table import TableView
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef, TableView
 from lakewarden.policy.resolve import Policy
 from lakewarden.state.runs import Journal
 from lakewarden.tables.interface import TableFormat

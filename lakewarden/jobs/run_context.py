@@ -2,24 +2,65 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+from weakref import WeakSet
 
 from lakewarden import clock
 from lakewarden.config.schema import BudgetsConfig
-from lakewarden.jobs.cancel import Stop
+from lakewarden.errors import Stopped
 from lakewarden.model.files import FileSet
 from lakewarden.model.plan import Plan
-from lakewarden.model.progress import Progress
-from lakewarden.model.run import Owner, RunState, Trigger
+from lakewarden.model.run import Owner, Progress, RunState, Trigger
 from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
 from lakewarden.spark.task_slots import TaskSlots
 from lakewarden.state import run_queries
 from lakewarden.state.runs import Journal
 from lakewarden.tables.interface import TableFormat, TableWriter
+
+
+class Stop:
+    """Once set, it stays set. The run itself may also set `event` to end its own threads: then there is no reason."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        self.reason = ""
+        self._lock = threading.Lock()
+        self._children: WeakSet[Stop] = WeakSet()
+
+    @property
+    def asked(self) -> bool:
+        return bool(self.reason)
+
+    def ask(self, reason: str) -> None:
+        """Set the stop. The first reason stays. Stops made by `child` are set too."""
+        with self._lock:
+            if self.reason:
+                return
+            self.reason = reason
+            children = tuple(self._children)
+        self.event.set()
+        for each in children:
+            each.ask(reason)
+
+    def child(self) -> Stop:
+        """A stop that can be set alone, and that is set together with this one."""
+        made = Stop()
+        with self._lock:
+            self._children.add(made)
+            reason = self.reason
+        if reason:
+            made.ask(reason)
+        return made
+
+    def check(self) -> None:
+        """Raises Stopped if the stop is set. Called where no work is half done."""
+        if self.reason:
+            raise Stopped(reason=self.reason)
 
 
 class StepName(StrEnum):

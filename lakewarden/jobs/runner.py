@@ -13,21 +13,18 @@ from lakewarden import clock
 from lakewarden.config.schema import BudgetsConfig
 from lakewarden.deletion.foreign_metadata import refuse_foreign
 from lakewarden.errors import Busy, LakewardenError, Refused, Stopped, UsageError
-from lakewarden.jobs.cancel import Stop
-from lakewarden.jobs.cold.read_only import refuse_frozen
+from lakewarden.jobs.cold.table import refuse_frozen
 from lakewarden.jobs.commit_guard import RunGuard, foresee
 from lakewarden.jobs.deps import JobDeps, JobLake
 from lakewarden.jobs.heartbeat import DRIVEN, driving, with_heartbeat
 from lakewarden.jobs.purge.settle import settle_batches
 from lakewarden.jobs.recovery import recover
 from lakewarden.jobs.registry import spec_of
-from lakewarden.jobs.run_context import DeletingStep, Outcome, Prepared, RunContext, StepName
+from lakewarden.jobs.run_context import DeletingStep, Outcome, Prepared, RunContext, StepName, Stop
 from lakewarden.model.plan import Bounds, Plan
 from lakewarden.model.prices import PRICES, Price
-from lakewarden.model.progress import Progress, Silent
-from lakewarden.model.run import Job, Owner, Run, RunState, Trigger
-from lakewarden.model.table import TableView
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.run import Job, Owner, Progress, Run, RunState, Silent, Trigger
+from lakewarden.model.table import TableRef, TableView
 from lakewarden.policy.resolve import Policy
 from lakewarden.spark.task_slots import TaskSlots
 from lakewarden.spark.tasks import cancel

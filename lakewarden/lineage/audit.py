@@ -24,7 +24,7 @@ from typing import Any
 from lakewarden.lineage.history import Entry
 from lakewarden.lineage.validate import Requirements, Violation, validate
 from lakewarden.model.plain import Plain, pick
-from lakewarden.model.table_name import printed
+from lakewarden.model.table import printed
 from lakewarden.state.audit_log import RejectedCommit
 
 INPUTS = "input.snapshot_ids"

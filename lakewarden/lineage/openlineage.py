@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from lakewarden import clock
 from lakewarden.config.schema import LineageConfig
 from lakewarden.model.run import Run, RunState
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef
 from lakewarden.redact import redact_url
 from lakewarden.version import build
 

@@ -27,9 +27,8 @@ from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpd
 
 from lakewarden.config.schema import Config
 from lakewarden.errors import ConfigError, UsageError
-from lakewarden.lineage.hook import Hook, requirements
-from lakewarden.lineage.writing import said
-from lakewarden.model.table_name import TableRef
+from lakewarden.lineage.writing import Hook, requirements, said
+from lakewarden.model.table import TableRef
 from lakewarden.policy.resolve import Layers, resolve
 from lakewarden.state.database import State
 from lakewarden.state.policies import StoredPolicies

@@ -6,9 +6,33 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 from lakewarden.model.plain import Plain
+
+
+class Progress(Protocol):
+    def begin(self, what: str, total_bytes: int) -> None:
+        """Work of this size starts."""
+
+    def advance(self, done_bytes: int) -> None:
+        """This much more is done."""
+
+    def note(self, text: str) -> None:
+        """An event that deserves a line: a commit, a skipped group."""
+
+    def end(self) -> None:
+        """The work has ended, with or without success."""
+
+
+class Silent:
+    def begin(self, what: str, total_bytes: int) -> None: ...
+
+    def advance(self, done_bytes: int) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+    def end(self) -> None: ...
 
 
 class Job(StrEnum):

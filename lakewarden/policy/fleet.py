@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from lakewarden.errors import PolicyError
 from lakewarden.model.job import JOBS
 from lakewarden.model.run import Job
-from lakewarden.model.table_name import TableRef
-from lakewarden.policy.patterns import matches
+from lakewarden.model.table import TableRef
+from lakewarden.policy.origin import matches
 from lakewarden.policy.resolve import Layers, Policy, resolve
 
 if TYPE_CHECKING:

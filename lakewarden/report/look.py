@@ -6,13 +6,22 @@ Text is always passed as `Text`, never as markup: a partition or a master may be
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+
+class Report(Protocol):
+    def to_dict(self) -> dict[str, Any]:
+        """What `--json` prints. Its keys are a contract: keys may be added, never renamed."""
+
+    def render(self, width: int) -> RenderableType:
+        """The same for people, for a screen of `width` columns. It prints nothing itself."""
+
 
 Justify = Literal["left", "right"]
 

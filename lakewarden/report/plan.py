@@ -27,10 +27,9 @@ from lakewarden.model.actions import (
     TrashFiles,
 )
 from lakewarden.model.job import JOBS
-from lakewarden.model.plan import Plan, ReadCost
+from lakewarden.model.plan import Plan, ReadCost, Skipped
 from lakewarden.model.prices import HandOffCost
 from lakewarden.model.run import Job
-from lakewarden.model.skipped import Skipped
 from lakewarden.report import look
 from lakewarden.report.cost import dollars
 

@@ -17,8 +17,7 @@ from lakewarden.model.job import JOBS
 from lakewarden.model.plain import Plain, pick, to_plain
 from lakewarden.model.plan import Plan
 from lakewarden.model.run import Job
-from lakewarden.model.table import Counters, Snapshot, TableView
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import Counters, Snapshot, TableRef, TableView
 from lakewarden.report import look
 
 if TYPE_CHECKING:

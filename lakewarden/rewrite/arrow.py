@@ -13,7 +13,7 @@ from lakewarden.model.files import DeleteFile
 from lakewarden.model.table import TableView
 from lakewarden.rate_limit import Pace
 from lakewarden.rewrite import shuffle
-from lakewarden.rewrite.deletes.remap import RemapTask
+from lakewarden.rewrite.deletes.deleted_rows import RemapTask
 from lakewarden.rewrite.digest import Digest
 from lakewarden.rewrite.interface import GroupResult, Order, RewriteProblem
 from lakewarden.rewrite.kernel import (
@@ -29,9 +29,9 @@ from lakewarden.rewrite.kernel import (
     rewrite,
 )
 from lakewarden.rewrite.order.cluster import looks_too_large
-from lakewarden.rewrite.output_names import attempt_path
 from lakewarden.rewrite.read.store import DamagedSource
 from lakewarden.rewrite.task import SlicePart
+from lakewarden.rewrite.write.output import attempt_path
 from lakewarden.spark.task_slots import RunSlots
 from lakewarden.spark.tasks import Meter, cancel, fan_out
 from lakewarden.tables.interface import OutputFile

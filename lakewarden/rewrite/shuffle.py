@@ -24,11 +24,11 @@ from lakewarden.rewrite.exchange.blobs import TELL, Record, stored
 from lakewarden.rewrite.exchange.plan import Exchange, Sampled, SendReport, chunks, prepare, proof
 from lakewarden.rewrite.exchange.receive import collect
 from lakewarden.rewrite.exchange.send import spread_out
-from lakewarden.rewrite.output_names import attempt_path
 from lakewarden.rewrite.read.project import Unfit
 from lakewarden.rewrite.read.sources import RowsDiffer, Slice
 from lakewarden.rewrite.read.store import MissingSource
 from lakewarden.rewrite.task import RewriteTask, TaskResult, stored_bytes
+from lakewarden.rewrite.write.output import attempt_path
 from lakewarden.spark.task_slots import GLANCE_SECONDS, RunSlots, TaskStopped
 from lakewarden.spark.tasks import Meter, fan_out, light_worker, on_one_machine, parallelism
 

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from lakewarden.model.files import DeleteFile
 from lakewarden.rate_limit import Pace, Throttle
 from lakewarden.rewrite.deletes.delete_files import Target
-from lakewarden.rewrite.digest import Digest, Entries, add_up, bind, digest, hash_rows
+from lakewarden.rewrite.digest import Digest, Entries, add_up, bind, digest, digest_in_place, hash_rows
 from lakewarden.rewrite.order.sort_keys import Ordering
-from lakewarden.rewrite.placed_digest import digest_in_place
 from lakewarden.rewrite.read.project import (
     LAST_UPDATED,
     ROW_ID,

@@ -8,8 +8,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from lakewarden.config.schema import Config
-from lakewarden.model.table import TableView
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef, TableView
 from lakewarden.policy.resolve import Layers, Policy, resolve
 
 if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first used, not when a command starts

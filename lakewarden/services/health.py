@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING
 from lakewarden import clock
 from lakewarden.errors import UsageError
 from lakewarden.model.files import Manifest
-from lakewarden.model.table import TableView
-from lakewarden.model.table_name import TableRef
-from lakewarden.services.deps import ServiceDeps
-from lakewarden.services.table_names import table_ref
+from lakewarden.model.table import TableRef, TableView
+from lakewarden.services.deps import ServiceDeps, table_ref
 
 if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched, not when a command starts
-    from lakewarden.health.collect import Collector
-    from lakewarden.health.look import Sweep
+    from lakewarden.health.collect import Collector, Sweep
     from lakewarden.health.metrics import Exposition
     from lakewarden.health.score import Score
     from lakewarden.health.table_details import TableDetails
@@ -124,7 +121,7 @@ class HealthService:
         For all tables, also a warning that no worker leads any more.
         """
         from lakewarden.health.warnings import no_leader
-        from lakewarden.state.leases import Leases
+        from lakewarden.state.locks import Leases
 
         named = None if table is None else str(self._deps.names.checked(table))
         found = self._records.warnings(named, also_cleared=also_cleared)

@@ -12,12 +12,9 @@ from lakewarden import clock
 from lakewarden.errors import UsageError
 from lakewarden.model.hold import Hold
 from lakewarden.model.run import Run, Trigger
-from lakewarden.model.table import TableView
-from lakewarden.model.table_name import TableRef
-from lakewarden.policy.duration import duration
-from lakewarden.services.deps import ServiceDeps
-from lakewarden.services.table_names import table_ref
-from lakewarden.services.trigger import read_trigger
+from lakewarden.model.table import TableRef, TableView
+from lakewarden.policy.values import duration
+from lakewarden.services.deps import ServiceDeps, read_trigger, table_ref
 
 if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched, not when a command starts
     from lakewarden.deletion.holds import Holds
@@ -101,7 +98,7 @@ class HoldService:
         forever: bool = False,
     ) -> TableView:
         """Give a snapshot a name that keeps it: for `retain` from now, or `forever`. Without `snapshot_id`: the current one."""
-        from lakewarden.jobs.cold.read_only import refuse_frozen
+        from lakewarden.jobs.cold.table import refuse_frozen
         from lakewarden.jobs.pins import PinRequest
 
         ref = table_ref(table)
@@ -122,7 +119,7 @@ class HoldService:
 
     def untag(self, table: str | TableRef, name: str) -> TableView:
         """Remove a tag. The snapshot stays until it expires."""
-        from lakewarden.jobs.cold.read_only import refuse_frozen
+        from lakewarden.jobs.cold.table import refuse_frozen
 
         ref = table_ref(table)
         refuse_frozen("untag", self._deps.view(ref), self._deps.connections.state)

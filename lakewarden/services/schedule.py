@@ -11,15 +11,14 @@ from lakewarden import clock
 from lakewarden.errors import LakewardenError, Refused, Stopped, UsageError
 from lakewarden.model.job import JOBS
 from lakewarden.model.run import Job, Run, RunState, Trigger
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef
 from lakewarden.policy.fleet import pass_jobs
-from lakewarden.services.deps import ServiceDeps
-from lakewarden.services.trigger import read_trigger
+from lakewarden.services.deps import ServiceDeps, read_trigger
 
 if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched, not when a command starts
-    from lakewarden.jobs.cancel import Stop
-    from lakewarden.model.progress import Progress
-    from lakewarden.state.leases import Lease
+    from lakewarden.jobs.run_context import Stop
+    from lakewarden.model.run import Progress
+    from lakewarden.state.locks import Lease
     from lakewarden.state.requests import PassRequest
     from lakewarden.state.runs import Cancel, ProgressPoint
     from lakewarden.state.schedule import Suspension, TableSchedule
@@ -228,7 +227,7 @@ class ScheduleService:
 
     def leader(self) -> Lease | None:
         """The newest lease, also one that is over. None where no worker ever led."""
-        from lakewarden.state.leases import Leases
+        from lakewarden.state.locks import Leases
 
         return Leases(self._deps.connections.state).current()
 

@@ -6,17 +6,16 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from lakewarden import clock
-from lakewarden.model.table import TableView
-from lakewarden.model.table_name import TableRef
-from lakewarden.policy.duration import moment
+from lakewarden.model.table import TableRef, TableView
+from lakewarden.policy.values import moment
 from lakewarden.services.deps import ServiceDeps
-from lakewarden.services.pasts import Pasts
+from lakewarden.services.history import Pasts
 
 if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched, not when a command starts
     from lakewarden.jobs.cold.cost import TableCost
     from lakewarden.jobs.cold.locate import SnapshotLocation
     from lakewarden.jobs.cold.recall import ArchivedFiles, Recall
-    from lakewarden.model.progress import Progress
+    from lakewarden.model.run import Progress
     from lakewarden.tables.interface import ColdTier
 
 
@@ -66,7 +65,7 @@ class TierService:
         Files that are readable or on their way are not asked for again. Neither table changes.
         """
         from lakewarden.jobs.cold.recall import SPEEDS, recall
-        from lakewarden.model.progress import Silent
+        from lakewarden.model.run import Silent
         from lakewarden.storage.archive import ObjectArchive
 
         live, cold = self._both(table)

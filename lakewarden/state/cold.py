@@ -13,8 +13,7 @@ from sqlalchemy import ColumnElement, Connection, func, select, update
 
 from lakewarden.model.location import Location, normal
 from lakewarden.model.table import COLD_SOURCE, COLD_SOURCE_UUID, cold_source
-from lakewarden.state.database import State
-from lakewarden.state.rows import upsert
+from lakewarden.state.database import State, upsert
 from lakewarden.state.schema import cold_files, cold_snapshots, homes, seen_tables
 
 _AT_ONCE = 500

@@ -12,10 +12,9 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, select, update
 
 from lakewarden.model.plain import Plain
-from lakewarden.state.database import State
-from lakewarden.state.rows import take_out, upsert
+from lakewarden.state.database import State, take_out, upsert
 from lakewarden.state.schema import health_history, table_health, warnings
-from lakewarden.state.table_details import wipe, write_details
+from lakewarden.state.tables import wipe, write_details
 
 _AT_ONCE = 500
 _A_DAY = timedelta(days=1)

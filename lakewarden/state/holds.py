@@ -11,9 +11,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Row, and_, delete, insert, or_, select, update
 
 from lakewarden.model.hold import Hold, HoldKind
-from lakewarden.state.database import State
+from lakewarden.state.database import State, upsert
 from lakewarden.state.generation import protecting
-from lakewarden.state.rows import upsert
 from lakewarden.state.schema import heartbeats, loads, pins
 
 # The name of a pin's mirror tag: this prefix and the pin's id.

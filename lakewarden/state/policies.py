@@ -8,9 +8,8 @@ from typing import Any
 
 from sqlalchemy import delete, select
 
-from lakewarden.state.database import State
+from lakewarden.state.database import State, upsert
 from lakewarden.state.generation import protecting
-from lakewarden.state.rows import upsert
 from lakewarden.state.schema import table_policies
 
 

@@ -13,9 +13,8 @@ from itertools import islice
 
 from sqlalchemy import Column, ColumnElement, and_, exists, func, select
 
-from lakewarden.state.database import State
+from lakewarden.state.database import State, take_out, take_out_where
 from lakewarden.state.fleet import BY_WORKER
-from lakewarden.state.rows import take_out, take_out_where
 from lakewarden.state.schedule import GONE, SEEN
 from lakewarden.state.schema import (
     archived_snapshots,

@@ -18,10 +18,9 @@ from lakewarden.errors import Busy, RunTaken
 from lakewarden.model.job import slot_of
 from lakewarden.model.plain import Plain
 from lakewarden.model.run import Owner, Run, RunState, Step, Trigger
-from lakewarden.state.database import State, now_of
-from lakewarden.state.leases import WORKER, newest_term
+from lakewarden.state.database import State, now_of, upsert
+from lakewarden.state.locks import WORKER, newest_term
 from lakewarden.state.process import BEAT_TTL, current_owner, is_gone
-from lakewarden.state.rows import upsert
 from lakewarden.state.schema import leases, run_cancels, run_progress, run_steps, runs
 
 __all__ = ["BEAT_TTL", "Journal", "current_owner", "is_gone", "new_run_id"]

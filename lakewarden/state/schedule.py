@@ -11,9 +11,8 @@ from typing import Any
 from sqlalchemy import Connection, delete, select
 
 from lakewarden.model.plain import Plain
-from lakewarden.state.database import State, now_of
-from lakewarden.state.leases import newest_term
-from lakewarden.state.rows import upsert
+from lakewarden.state.database import State, now_of, upsert
+from lakewarden.state.locks import newest_term
 from lakewarden.state.schema import standings, suspensions, table_health
 
 PASS = "pass"

@@ -33,9 +33,8 @@ from sqlalchemy import (
 
 from lakewarden.errors import Refused
 from lakewarden.model.run import Owner
-from lakewarden.state.database import State
+from lakewarden.state.database import State, upsert
 from lakewarden.state.generation import protecting
-from lakewarden.state.rows import upsert
 from lakewarden.state.runs import fence
 from lakewarden.state.schema import trash_batches, trashed
 from lakewarden.state.trash_batches import (

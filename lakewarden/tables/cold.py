@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 from lakewarden.errors import Refused
 from lakewarden.model.location import Location, elsewhere
-from lakewarden.model.table import TableView
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef, TableView
 from lakewarden.tables.interface import ColdHome
 
 

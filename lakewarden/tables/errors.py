@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lakewarden.errors import Outage, Refused, Unreachable
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef
 
 
 def not_adopted(table: TableRef, path: str, reason: str, others: int) -> Refused:

@@ -12,8 +12,7 @@ import pyarrow as pa
 from lakewarden.model.actions import MergeBuckets, RewriteGroup
 from lakewarden.model.files import Bucket, DeleteFile, FileSet, LivePartition, Manifest
 from lakewarden.model.plan import Bounds
-from lakewarden.model.table import Counters, Ref, TableView
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import Counters, Ref, TableRef, TableView
 from lakewarden.tables.metadata_walk import WalkResult
 from lakewarden.tables.reachability import ReachableFiles
 
@@ -486,3 +485,13 @@ class TableFormat(TableReader, Protocol):
 
     def writer(self, guard: CommitGuard) -> TableWriter:
         """The only way to change a table."""
+
+
+class AllCatalogs(Protocol):
+    """Lists and reads the tables of all configured catalogs."""
+
+    def catalogs(self) -> list[str]: ...
+
+    def format_of(self, catalog: str) -> TableFormat: ...
+
+    def format_for(self, table: TableRef) -> TableFormat: ...

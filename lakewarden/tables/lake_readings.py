@@ -17,10 +17,8 @@ import pyarrow as pa
 from lakewarden import clock
 from lakewarden.errors import LakewardenError, NoSuchTable, Refused
 from lakewarden.model.location import hashes
-from lakewarden.model.table import TableView
-from lakewarden.model.table_name import TableRef
-from lakewarden.tables.every_table import AllCatalogs
-from lakewarden.tables.interface import TableFormat
+from lakewarden.model.table import TableRef, TableView
+from lakewarden.tables.interface import AllCatalogs, TableFormat
 from lakewarden.tables.reachability import contains
 
 # Loading a table mostly waits for its catalog and its store: a large lake uses more threads.

@@ -21,8 +21,7 @@ from lakewarden.model.location import (
     tails,
 )
 from lakewarden.model.plain import Plain
-from lakewarden.model.table import TableView
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef, TableView
 from lakewarden.tables.places import roots
 
 if TYPE_CHECKING:

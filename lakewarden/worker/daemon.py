@@ -6,19 +6,22 @@ every `poll_seconds`, starts what may start, and otherwise only notices what has
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from enum import IntEnum
+from types import FrameType
 from typing import Protocol
 
 from lakewarden import clock
 from lakewarden.client import Lakewarden
 from lakewarden.errors import LakewardenError, Unreachable
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef
 from lakewarden.state.database import State
-from lakewarden.state.leases import Leases
+from lakewarden.state.locks import Leases
 from lakewarden.state.process import current_owner
 from lakewarden.state.requests import PassRequest, Requests, RequestState
 from lakewarden.state.schedule import Suspension, TableSchedules
@@ -27,12 +30,84 @@ from lakewarden.worker import passes
 from lakewarden.worker.leader import Leadership
 from lakewarden.worker.log import LoggedState, tell, warn
 from lakewarden.worker.passes import Pass, PassResult
-from lakewarden.worker.periodic import PeriodicTask, PeriodicTasks
-from lakewarden.worker.schedule import DueTable, ScheduleRules, decide, places_for_requests
-from lakewarden.worker.signals import WorkerSignal, handle_signals
+from lakewarden.worker.schedule import INTERVAL, DueTable, ScheduleRules, decide, places_for_requests
 from lakewarden.worker.spark_session import Session
 from lakewarden.worker.tables import LEFT_OPEN, NOT_KEPT, Tables
-from lakewarden.worker.times import INTERVAL
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class WorkerSignal(IntEnum):
+    GO_ON = 0
+    DRAIN = 1
+    ABORT = 2
+
+
+@contextmanager
+def handle_signals(wished: Callable[[], None]) -> Iterator[None]:
+    """While the body runs, each signal is handed over. Only the main thread can hear them; elsewhere nothing changes."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def hear(signum: int, frame: FrameType | None) -> None:
+        wished()
+
+    before = {each: signal.getsignal(each) for each in _SIGNALS}
+    for each in _SIGNALS:
+        signal.signal(each, hear)
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodicTask:
+    """Something to do every so often while this worker leads, on a thread of its own, one at a time.
+
+    `do` is handed what it asks now and then: whether it should end, because the worker leaves, leads no more or has no Spark.
+    """
+
+    name: str
+    seconds: float
+    do: Callable[[Callable[[], bool]], None]
+
+
+class PeriodicTasks:
+    def __init__(self, chores: Sequence[PeriodicTask]) -> None:
+        self._chores = chores
+        self._next: dict[str, float] = {}
+        self._running: dict[str, threading.Thread] = {}
+
+    def begin_anew(self) -> None:
+        """Who leads anew does all of them at once."""
+        self._next.clear()
+
+    def do(self, over: Callable[[], bool]) -> None:
+        """Begin those whose time has come, each on a thread of its own; one that is still at it is left to it."""
+        for chore in self._chores:
+            running = self._running.get(chore.name)
+            due = clock.monotonic() >= self._next.get(chore.name, float("-inf"))
+            if due and (running is None or not running.is_alive()):
+                self._next[chore.name] = clock.monotonic() + chore.seconds
+                self._begin(chore, over)
+
+    def at_work(self) -> bool:
+        return any(each.is_alive() for each in self._running.values())
+
+    def _begin(self, chore: PeriodicTask, over: Callable[[], bool]) -> None:
+        def work() -> None:
+            try:
+                chore.do(over)
+            except Exception as error:  # not worth the worker's life: told, and done again when it is due
+                warn("chore-failed", chore=chore.name, reason=f"{type(error).__name__}: {error}")
+
+        thread = threading.Thread(target=work, name=f"lakewarden-{chore.name}", daemon=True)
+        self._running[chore.name] = thread
+        thread.start()
+
 
 # How long the worker waits for runs it told to stop: a commit that has begun is seen to its end.
 ABORT_SECONDS = 60.0

@@ -14,9 +14,9 @@ from typing import Any
 
 from lakewarden import clock
 from lakewarden.errors import Unreachable
-from lakewarden.jobs.cancel import Stop
+from lakewarden.jobs.run_context import Stop
 from lakewarden.model.run import Owner
-from lakewarden.state.leases import Lease, Leases
+from lakewarden.state.locks import Lease, Leases
 from lakewarden.worker.log import LoggedState, tell, warn
 
 _WATCH_SECONDS = 0.2

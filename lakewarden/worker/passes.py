@@ -19,9 +19,9 @@ from lakewarden.errors import (
     Unreachable,
     UsageError,
 )
-from lakewarden.jobs.cancel import Stop
+from lakewarden.jobs.run_context import Stop
 from lakewarden.model.run import Job, RunState, Trigger
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef
 from lakewarden.services.schedule import JobEnded
 from lakewarden.state.fleet import BY_WORKER
 from lakewarden.state.requests import PassRequest, RequestState

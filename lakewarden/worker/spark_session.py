@@ -14,8 +14,68 @@ from lakewarden.client import Lakewarden
 from lakewarden.spark.session import end_jvm
 from lakewarden.worker.log import LoggedState, tell
 from lakewarden.worker.passes import told
-from lakewarden.worker.spark_probe import PATIENCE_SECONDS as PULSE_SECONDS
-from lakewarden.worker.spark_probe import SparkProbe
+
+# How long an answer may take before the JVM counts as standing still. Collecting garbage for that long is no different.
+PROBE_SECONDS = 120.0
+_WAIT_SECONDS = 1.0
+
+
+class SparkProbe:
+    """One question at a time. While it is not answered the last answer holds, until patience ends: then it is `silent`."""
+
+    def __init__(self, ask: Callable[[], bool], patience: float | None = None) -> None:
+        self._ask, self._patience = ask, PROBE_SECONDS if patience is None else patience
+        self._asking = threading.Lock()  # a worker's loop and its console may ask at the same time
+        self._wanted, self._answered = threading.Event(), threading.Event()
+        self._asked: float | None = None
+        self._answer = False
+        self._thread: threading.Thread | None = None
+        self._over = False
+
+    def beats(self) -> bool:
+        """Waits a second at most."""
+        with self._asking:
+            return self._beats()
+
+    def _beats(self) -> bool:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._loop, name="lakewarden-pulse", daemon=True)
+            self._thread.start()
+        if self._asked is None:
+            self._asked = clock.monotonic()
+            self._answered.clear()
+            self._wanted.set()
+        if self._answered.wait(_WAIT_SECONDS):
+            self._asked = None
+            return self._answer
+        return not self.silent
+
+    @property
+    def silent(self) -> bool:
+        """Whether a question has not been answered for too long."""
+        return self._asked is not None and clock.monotonic() - self._asked >= self._patience
+
+    def end(self) -> None:
+        """Nothing is asked any more: the thread ends, or will once it has the answer it waits for."""
+        self._over = True
+        self._wanted.set()
+
+    def _loop(self) -> None:
+        while True:
+            self._wanted.wait()
+            self._wanted.clear()
+            if self._over:  # after it was cleared: nobody sets it again
+                return
+            self._answer = self._lives()
+            self._answered.set()
+
+    def _lives(self) -> bool:
+        """A question that fails is answered: without this thread whoever asks would take silence for patience."""
+        try:
+            return self._ask()
+        except Exception:  # py4j tells a JVM that is gone in many ways
+            return False
+
 
 # How long a leader is without Spark before another one should have a try.
 PATIENCE_SECONDS = 180.0
@@ -109,7 +169,7 @@ class Session:
 
     def _end_if_silent(self) -> None:
         if self._pulse.silent:
-            self._missing.is_so(f"its JVM has not answered for {PULSE_SECONDS:g} seconds, and is ended")
+            self._missing.is_so(f"its JVM has not answered for {PROBE_SECONDS:g} seconds, and is ended")
             end_jvm()  # what waits for its answers hears that there are none
 
     def _ask_anew(self) -> None:

@@ -13,7 +13,7 @@ from datetime import datetime
 from lakewarden.config.schema import Config, WorkerConfig
 from lakewarden.model.run import RunState
 from lakewarden.policy.fleet import FleetJobs
-from lakewarden.policy.patterns import matches
+from lakewarden.policy.origin import matches
 from lakewarden.state.cold import ColdTables
 from lakewarden.state.database import State
 from lakewarden.state.policies import StoredPolicies

@@ -9,7 +9,7 @@ import pytest
 
 from lakewarden.errors import NoSuchTable, UsageError
 from lakewarden.model.location import normal
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef
 from tests.conformance.lakes import DAYS, Lake
 from tests.support.guard import Unasked
 

@@ -14,7 +14,7 @@ import pytest
 
 from lakewarden import Lakewarden
 from lakewarden.model.run import Owner
-from lakewarden.state.leases import Leases
+from lakewarden.state.locks import Leases
 from tests.support.ports import answers, free_port, wait_until
 
 pytestmark = pytest.mark.crash

@@ -12,13 +12,11 @@ import pyarrow as pa
 
 from lakewarden.config.aliases import Aliases
 from lakewarden.errors import CommitLost, CommitUnknown, NoSuchTable, Refused, UsageError
-from lakewarden.model.table import Counters, PartitionSpec, Ref, Snapshot, SortOrder, TableView
-from lakewarden.model.table_name import TableRef
-from lakewarden.rewrite.metadata.iceberg_manifests import LISTED, NAMED
+from lakewarden.model.table import Counters, PartitionSpec, Ref, Snapshot, SortOrder, TableRef, TableView
+from lakewarden.rewrite.metadata.manifests import LISTED, NAMED
 from lakewarden.tables.iceberg.reachability import IcebergReachability
 from lakewarden.tables.interface import Adoption, CommitGuard, HeldByRef
-from lakewarden.tables.manifest_cache import ReachCache
-from lakewarden.tables.metadata_cache import CachedMetadata
+from lakewarden.tables.metadata_cache import CachedMetadata, ReachCache
 from lakewarden.tables.metadata_files import ForeignMetadataCache
 from tests.histories.model import File, Meta, Snap, Table, plain, there
 

@@ -17,8 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from random import Random
 
-from lakewarden.model.table import Ref
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import Ref, TableRef
 
 EXISTING, ADDED, DELETED = 0, 1, 2
 DATA, POSITIONS, EQUALITY = 0, 1, 2

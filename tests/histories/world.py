@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef
 from tests.histories.format import Catalog, ModelFormat, ModelLake, file_on_disk
 from tests.histories.model import Clock, Disk, Snap, Table, plain, there
 from tests.histories.process import Database, Process

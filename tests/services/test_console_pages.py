@@ -16,7 +16,7 @@ from lakewarden import Lakewarden, clock
 from lakewarden.console import queries
 from lakewarden.health.table_details import DueLine, HoldLine, PartLine, RefLine, SnapshotLine, TableDetails
 from lakewarden.model.run import Job, RunState, Trigger
-from lakewarden.services.trigger import read_trigger
+from lakewarden.services.deps import read_trigger
 from lakewarden.state.cold import ColdFile, ColdFiles
 from lakewarden.state.health import HealthRecords, Numbers, TableHealth
 from lakewarden.state.process import current_owner

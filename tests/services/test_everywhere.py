@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from lakewarden.errors import NoSuchTable, Unreachable
 from lakewarden.model.run import RunState
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef
 from tests.support.lab import Lab, lakewarden
 from tests.support.one_run import expected_of, one_run
 from tests.support.spark import add_catalog

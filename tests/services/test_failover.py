@@ -11,10 +11,9 @@ import pytest
 
 from lakewarden.errors import CommitLost, Unreachable
 from lakewarden.model.run import Owner
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef
 from lakewarden.state.database import State
-from lakewarden.state.leases import Leases
-from lakewarden.state.locks import Lock, Locks
+from lakewarden.state.locks import Leases, Lock, Locks
 from lakewarden.worker.leader import Leadership
 from tests.support.ports import wait_until
 from tests.support.postgres import Database, Postgres

@@ -15,10 +15,8 @@ import pytest
 from sqlalchemy import func, select, text
 
 from lakewarden.errors import LakewardenError
-from lakewarden.lineage.detail import month_of
-from lakewarden.lineage.history import EntrySource, HistoryQuery, TableHistory
-from lakewarden.model.table import Snapshot
-from lakewarden.model.table_name import TableRef
+from lakewarden.lineage.history import EntrySource, HistoryQuery, TableHistory, month_of
+from lakewarden.model.table import Snapshot, TableRef
 from lakewarden.state.database import State, _engine, migrate
 from lakewarden.state.history import Detail, FoldLost, HistoryIndex, SnapshotArchive
 from lakewarden.state.schema import archived_snapshots, history_details

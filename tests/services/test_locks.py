@@ -16,7 +16,7 @@ from sqlalchemy import select, update
 from lakewarden import clock
 from lakewarden.errors import CommitLost
 from lakewarden.model.run import Owner
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef
 from lakewarden.state.database import State
 from lakewarden.state.locks import Lock, Locks
 from lakewarden.state.schema import commit_locks
@@ -123,7 +123,7 @@ COUNTING = """
 import sys
 from datetime import timedelta
 from pathlib import Path
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef
 from lakewarden.state.database import State
 from lakewarden.state.locks import Locks
 from lakewarden.state.process import current_owner
@@ -140,7 +140,7 @@ for _ in range(10):
 HOLDING = """
 import sys, time
 from datetime import timedelta
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef
 from lakewarden.state.database import State
 from lakewarden.state.locks import Locks
 from lakewarden.state.process import current_owner

@@ -31,7 +31,7 @@ from lakewarden.model.run import Job, Owner, RunState, Trigger
 from lakewarden.state.audit_log import Rejections
 from lakewarden.state.fleet import BY_WORKER, Fleet
 from lakewarden.state.health import HealthRecords, Numbers, TableHealth
-from lakewarden.state.leases import Leases
+from lakewarden.state.locks import Leases
 from lakewarden.state.policies import StoredPolicies
 from lakewarden.state.requests import Requests
 from lakewarden.state.runs import Journal, current_owner

@@ -21,9 +21,9 @@ from pyspark.sql import SparkSession
 from sqlalchemy import Connection
 
 from lakewarden.errors import LakewardenError, Unreachable
-from lakewarden.jobs.purge import execute as purging
+from lakewarden.jobs.purge import execute
 from lakewarden.model.run import RunState
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef
 from lakewarden.rewrite.metadata.bulk import MetadataFiles
 from lakewarden.state.database import State
 from lakewarden.state.runs import Journal
@@ -51,7 +51,7 @@ def original(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> I
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(purging, "LOCAL_BATCH", 12)
+    monkeypatch.setattr(execute, "LOCAL_BATCH", 12)
 
 
 def disturbed(lab: PaimonLab, table: str) -> None:

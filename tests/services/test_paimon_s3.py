@@ -17,7 +17,7 @@ from lakewarden import clock
 from lakewarden.errors import Unreachable
 from lakewarden.jobs.verify.result import VerifyResult
 from lakewarden.model.run import Run, RunState
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef
 from lakewarden.spark.jars import ensure_jars
 from lakewarden.tables.paimon.catalog import PaimonCatalogs
 from tests.support.paimon import lakewarden

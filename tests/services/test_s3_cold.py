@@ -287,8 +287,8 @@ def test_a_recall_that_takes_its_time_is_waited_for(exact_s3: S3) -> None:
     """The store says twice that it is still at it; only then it lends the copy."""
     from lakewarden.jobs.cold.locate import COLD, SnapshotLocation, SnapshotQuestion
     from lakewarden.jobs.cold.recall import ArchivedFiles, recall
-    from lakewarden.model.progress import Silent
-    from lakewarden.model.table_name import TableRef
+    from lakewarden.model.run import Silent
+    from lakewarden.model.table import TableRef
 
     bucket = exact_s3.bucket()
     bucket.client.put_object(Bucket=bucket.name, Key="d", Body=b"abc", StorageClass="DEEP_ARCHIVE")

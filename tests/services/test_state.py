@@ -29,7 +29,7 @@ from lakewarden.state.health import HealthRecords, Numbers, TableHealth
 from lakewarden.state.policies import StoredPolicies
 from lakewarden.state.runs import Journal, current_owner, is_gone, new_run_id
 from lakewarden.state.schema import HEAD, REVISIONS, VERSION_TABLE, metadata, run_steps, runs, table_health
-from lakewarden.state.table_details import DetailIndex, InputRow
+from lakewarden.state.tables import DetailIndex, InputRow
 from lakewarden.state.trash import TrashedFiles
 from tests.support.postgres import Database
 

@@ -17,9 +17,8 @@ from lakewarden.health.collect import Collector
 from lakewarden.jobs.loads.adopt import JOB, LoadAdoption
 from lakewarden.jobs.run_context import DeletingStep
 from lakewarden.model.run import Owner, RunState, Trigger
-from lakewarden.model.table_name import TableRef
-from lakewarden.state import retention
-from lakewarden.state import rows as state_rows
+from lakewarden.model.table import TableRef
+from lakewarden.state import database, retention
 from lakewarden.state.database import State
 from lakewarden.state.fleet import BY_WORKER
 from lakewarden.state.health import HealthRecords, Numbers, TableHealth
@@ -103,7 +102,7 @@ def test_history_that_is_thin_already_is_read_and_not_written(state: State) -> N
 def test_history_is_thinned_in_slices_chosen_before_they_are_written(
     state: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state_rows, "SLICE", 20)
+    monkeypatch.setattr(database, "SLICE", 20)
     for name in ("a", "b", "c"):
         point(state, f"lake.db.{name}", *(NOW - number * timedelta(minutes=15) for number in range(1, 97)))
     with told(state) as said:
@@ -236,7 +235,7 @@ def test_a_writer_that_speaks_again_while_it_is_forgotten_is_heard(
     def late(state: State, table: Table, *chosen: Any, **named: Any) -> int:
         if table is heartbeats:  # they have been chosen, and are not deleted yet
             Heartbeats(state).beat(TABLE, "etl", "h", (), HOUR, NOW)
-        return state_rows.take_out(state, table, *chosen, **named)
+        return database.take_out(state, table, *chosen, **named)
 
     monkeypatch.setattr(retention, "take_out", late)
     tidy(state, BEFORE)

@@ -14,7 +14,7 @@ from lakewarden import clock
 from lakewarden.errors import RunTaken, Unreachable
 from lakewarden.model.run import Owner, Run, RunState, Trigger
 from lakewarden.state.database import State
-from lakewarden.state.leases import Lease, Leases
+from lakewarden.state.locks import Lease, Leases
 from lakewarden.state.requests import Requests, RequestState
 from lakewarden.state.runs import Journal, ProgressPoint, RunProgress, fence, new_run_id
 from lakewarden.state.schedule import PASS, SEEN, Suspension, TableSchedule, TableSchedules

@@ -10,7 +10,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 from bench.equality import add_equality_deletes
-from lakewarden.jobs.compact.concurrent_deletes import ConcurrentDeletes
+from lakewarden.jobs.compact.execute import ConcurrentDeletes
 from lakewarden.model.run import Run, RunState
 from lakewarden.tables.iceberg.catalog import IcebergCatalogs
 from lakewarden.tables.iceberg.commit import Sending

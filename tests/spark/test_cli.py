@@ -16,9 +16,8 @@ from typing import Any
 import pytest
 
 from lakewarden import Lakewarden
-from lakewarden.cli import main
-from lakewarden.demo import telemetry
-from lakewarden.demo.folder import TABLE as DEMO_TABLE
+from lakewarden.cli import demo, main
+from lakewarden.cli.demo import TABLE as DEMO_TABLE
 from tests.support.lab import Lab
 
 
@@ -255,7 +254,7 @@ def test_a_warehouse_whose_mount_is_gone_is_told_as_that_and_not_as_tables_that_
 def test_ctrl_c_leaves_nothing_half_done(lab: Lab, tmp_path: Path) -> None:
     """A real process and a real SIGINT, sent once the first output is being written."""
     table = lab.table()
-    readings = telemetry.Telemetry(lab.spark, table)
+    readings = demo.Telemetry(lab.spark, table)
     readings.create()
     for commit in range(4):
         readings.append(commit)
@@ -295,7 +294,7 @@ def test_the_demo_tells_its_story_twice(
     lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(telemetry, "ROWS_PER_COMMIT", 24_000)
+    monkeypatch.setattr(demo, "ROWS_PER_COMMIT", 24_000)
     child = [sys.executable, "-m", "lakewarden.cli", "demo"]
     told = subprocess.run(
         child, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "80"}
@@ -308,7 +307,7 @@ def test_the_demo_tells_its_story_twice(
     config = tmp_path / "lakewarden-demo" / "lakewarden.toml"
     with Lakewarden.open(config, spark=lab.spark) as lakewarden:
         assert [run.state for run in lakewarden.runs()] == ["nothing-to-do", "done"]
-        assert lakewarden.view(DEMO_TABLE).counters.data_files == telemetry.DAYS
+        assert lakewarden.view(DEMO_TABLE).counters.data_files == demo.DAYS
     assert main(["demo", "--json"], spark=lab.spark) == 0
     document = json.loads(capsys.readouterr().out)
     assert all(proof["held"] for proof in document["proofs"])

@@ -13,7 +13,7 @@ from playwright.sync_api import Page, expect
 
 from lakewarden.console.server import ConsoleServer
 from lakewarden.errors import Stopped
-from lakewarden.jobs.cancel import Stop
+from lakewarden.jobs.run_context import Stop
 from lakewarden.model.hold import HoldKind
 from lakewarden.model.run import Run, RunState
 from tests.support.browser import chromium, page

@@ -17,9 +17,8 @@ from pyspark.sql import SparkSession
 
 from lakewarden import Lakewarden, clock
 from lakewarden.errors import Unreachable
-from lakewarden.tables import timeouts
-from lakewarden.worker import spark_probe as pulse
-from lakewarden.worker import spark_session as session
+from lakewarden.tables import jvm
+from lakewarden.worker import spark_session
 from lakewarden.worker.spark_session import Session
 from tests.support.lab import Lab
 from tests.support.ports import wait_until
@@ -50,7 +49,10 @@ def standing_still() -> Iterator[int]:
 def test_a_jvm_that_stands_still_holds_up_neither_a_standby_nor_a_console(lab: Lab) -> None:
     _ = lab.lw.lake
     ended = threading.Event()
-    with patch.object(pulse, "PATIENCE_SECONDS", 2.0), patch.object(session, "end_jvm", ended.set):
+    with (
+        patch.object(spark_session, "PATIENCE_SECONDS", 2.0),
+        patch.object(spark_session, "end_jvm", ended.set),
+    ):
         kept = Session(lab.lw)
         with standing_still():
             asked = within(SOON, kept.revive)
@@ -81,7 +83,7 @@ def test_a_catalog_that_never_answers_is_given_up(spark: SparkSession, silent: s
         except BaseException as error:
             failed.append(error)
 
-    with patch.object(timeouts, "ANSWER_SECONDS", 2), Lakewarden(config, spark=alone, environ={}) as lw:
+    with patch.object(jvm, "ANSWER_SECONDS", 2), Lakewarden(config, spark=alone, environ={}) as lw:
         began = clock.monotonic()
         asked = within(2 * SOON, lambda: ask(lw))
         assert not asked.is_alive(), f"no answer after {clock.monotonic() - began:.0f} seconds"

@@ -19,7 +19,7 @@ from lakewarden.errors import Busy, CommitLost, CommitUnknown, LakewardenError, 
 from lakewarden.jobs.recovery import IN_FLIGHT
 from lakewarden.jobs.run_context import DeletingStep
 from lakewarden.model.hold import HoldKind
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef
 from lakewarden.state.holds import LoadState
 from lakewarden.state.runs import current_owner
 from lakewarden.state.trash import TrashedFiles

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from lakewarden.errors import CommitUnknown, LakewardenError, Refused
 from lakewarden.model.location import normal
 from lakewarden.model.run import RunState
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef
 from lakewarden.state.trash import TrashedFiles
 from lakewarden.state.trash_batches import FileState
 from lakewarden.tables.iceberg.writer import IcebergWriter

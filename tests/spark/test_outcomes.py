@@ -16,7 +16,7 @@ from lakewarden import clock
 from lakewarden.errors import Busy, Outage, Unreachable, UsageError
 from lakewarden.model.location import normal
 from lakewarden.model.run import Owner, RunState, Trigger
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef
 from lakewarden.state.process import current_owner
 from lakewarden.tables.iceberg.catalog import IcebergCatalogs
 from lakewarden.tables.iceberg.commit import commit

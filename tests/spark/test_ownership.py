@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from lakewarden import Lakewarden
 from lakewarden.errors import Refused
 from lakewarden.model.run import RunState
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef
 from tests.spark.test_known_losses import add_back
 from tests.support.lab import Lab, lakewarden
 from tests.support.paimon import PaimonLab, paimon_lab

@@ -14,7 +14,7 @@ import pytest
 
 from lakewarden.errors import CommitLost, Refused
 from lakewarden.model.run import RunState
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef
 from lakewarden.tables.paimon import adoption
 from lakewarden.tables.paimon.writer import PaimonWriter
 from tests.spark.test_paimon_deleting import age

@@ -16,7 +16,7 @@ from lakewarden.model.files import Bucket
 from lakewarden.model.run import Run, RunState
 from lakewarden.report.plan import PlanReport
 from lakewarden.report.run import RunReport
-from lakewarden.tables.paimon import primary_key as keyed
+from lakewarden.tables.paimon import rewrite
 from tests.support.paimon import PaimonLab
 
 MERGE = {"rewrite_min_input_files": 3}
@@ -107,7 +107,7 @@ def test_a_minor_merge_leaves_fewer_runs_than_would_start_another(paimon: Paimon
 @contextmanager
 def before_the_first_commit(do: Callable[[], None]) -> Iterator[None]:
     """At the worst moment: the outputs are written, the commit has not begun."""
-    real, done = keyed.commit, []
+    real, done = rewrite.commit, []
 
     def commit(*given: Any) -> int:
         if not done:
@@ -115,7 +115,7 @@ def before_the_first_commit(do: Callable[[], None]) -> Iterator[None]:
             do()
         return real(*given)
 
-    with patch.object(keyed, "commit", commit):
+    with patch.object(rewrite, "commit", commit):
         yield
 
 
@@ -226,13 +226,13 @@ def test_a_merge_that_adds_rows_is_not_committed(paimon: PaimonLab) -> None:
     """Nothing else is known of it beforehand: that is why its proof is called a count."""
     table, rows = unmerged(paimon)
     before = paimon.lw.view(table).current_snapshot_id
-    honest = keyed.Keyed.merge
+    honest = rewrite.Keyed.merge
 
     def more(*arguments: Any) -> Any:
         merged = honest(*arguments)
         return replace(merged, rows_after=merged.rows_before + 1)
 
-    with patch.object(keyed.Keyed, "merge", more):
+    with patch.object(rewrite.Keyed, "merge", more):
         run = compact(paimon, table, rewrite_merge="full")
     assert run.state is RunState.FAILED and "a merge must not add rows" in run.reason
     assert paimon.lw.view(table).current_snapshot_id == before

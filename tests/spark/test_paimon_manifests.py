@@ -8,7 +8,7 @@ from unittest.mock import patch
 import pytest
 
 from lakewarden.model.run import RunState
-from lakewarden.tables.paimon import manifests
+from lakewarden.tables.paimon import rewrite
 from tests.support.paimon import PaimonLab
 
 FEW = {"manifest_rewrite_min_manifests": 2}
@@ -60,13 +60,13 @@ def test_what_follows_says_nothing_of_our_run(paimon: PaimonLab) -> None:
 
 def test_a_commit_that_comes_first_is_folded_too(paimon: PaimonLab) -> None:
     table = paimon.busy()
-    real = manifests.commit
+    real = rewrite.commit
 
     def commit(*given: Any) -> int:
         paimon.append(table, 1, start=7_000)
         return real(*given)
 
-    with patch.object(manifests, "commit", commit):
+    with patch.object(rewrite, "commit", commit):
         run = paimon.lw.run("rewrite-manifests", table, FEW)
     assert run.state is RunState.DONE
     assert run.counters["manifests_after"] == 1

@@ -17,14 +17,13 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from lakewarden.errors import Refused
-from lakewarden.jobs.sweep import execute as sweeping
+from lakewarden.jobs.sweep import execute
 from lakewarden.model.run import RunState
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef
 from lakewarden.state.trash import TrashedFiles
-from lakewarden.tables.paimon import manifests, partitions, rewrite
-from lakewarden.tables.paimon import primary_key as keyed
+from lakewarden.tables.paimon import partitions, rewrite
 from lakewarden.tables.paimon.format import Paimon
-from lakewarden.tables.paimon.manifest_reader import PaimonReader
+from lakewarden.tables.paimon.metadata import PaimonReader
 from tests.support.nightly import nightly_except
 from tests.support.paimon import PaimonLab, paimon_lab
 from tests.support.paimon_races import (
@@ -143,8 +142,8 @@ def nothing_goes_with(lab: PaimonLab, table: str, kept: dict[str, list[str]]) ->
 
 COMMITS: dict[str, tuple[Any, str]] = {
     "compact": (rewrite, "append"),
-    "compact keyed": (keyed, "primary key"),
-    "rewrite-manifests": (manifests, "append"),
+    "compact keyed": (rewrite, "primary key"),
+    "rewrite-manifests": (rewrite, "append"),
     "expire-partitions": (partitions, "append"),
 }
 
@@ -213,13 +212,13 @@ ONE = {
 }
 # Where a sweep can be met: before what it calls, or once that is done.
 MOMENTS: dict[str, tuple[Any, str, bool]] = {
-    "before the listing": (sweeping, "_listing", False),
-    "after the listing": (sweeping, "_listing", True),
+    "before the listing": (execute, "_listing", False),
+    "after the listing": (execute, "_listing", True),
     "once the snapshots are read": (Paimon, "view", True),
     "before the manifests are read": (Paimon, "reached", False),
     "between two manifests": (PaimonReader, "manifests", False),
-    "once all is read": (sweeping, "_check_listing", False),
-    "before it is judged": (sweeping, "_judge", False),
+    "once all is read": (execute, "_check_listing", False),
+    "before it is judged": (execute, "_judge", False),
     "before the deletion batch": (TrashedFiles, "trash", False),
     "once the deletion batch is written": (TrashedFiles, "trash", True),
 }

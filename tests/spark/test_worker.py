@@ -23,7 +23,7 @@ from lakewarden.model.run import Job, RunState, Trigger
 from lakewarden.rewrite.arrow import ArrowEngine
 from lakewarden.state.process import current_owner
 from lakewarden.state.requests import RequestState
-from lakewarden.tables.iceberg.rewrite_support import IcebergRewrites
+from lakewarden.tables.iceberg.rewrite import IcebergRewrites
 from lakewarden.worker.schedule_view import current_decision
 from tests.support.browser import chromium, page
 from tests.support.lab import Lab
@@ -240,7 +240,7 @@ def test_a_stale_leader_cannot_commit(lab: Lab) -> None:
     """It stood still right before its commit; another leads since."""
     from datetime import timedelta
 
-    from lakewarden.state.leases import Leases
+    from lakewarden.state.locks import Leases
     from lakewarden.state.process import current_owner
 
     table = lab.messy(files=4, days=1)
@@ -276,7 +276,7 @@ def test_a_stale_leader_cannot_commit(lab: Lab) -> None:
 def test_the_fence_is_asked_again_right_before_the_commit(lab: Lab) -> None:
     from datetime import timedelta
 
-    from lakewarden.state.leases import Leases
+    from lakewarden.state.locks import Leases
     from lakewarden.state.process import current_owner
     from lakewarden.state.runs import Journal
 

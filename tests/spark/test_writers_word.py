@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakewarden.errors import PolicyError, Refused, UsageError
-from lakewarden.jobs.fsck import presence as fsck_presence
+from lakewarden.jobs.fsck import manifests
 from lakewarden.jobs.fsck.findings import Fault
 from lakewarden.model.location import normal
 from lakewarden.model.run import RunState
@@ -185,7 +185,7 @@ def test_fsck_of_a_data_path_with_much_else_in_it_stops_early(
     lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The folder may be a whole bucket: what the table names there is looked for, the rest is neither listed nor reported."""
-    monkeypatch.setattr(fsck_presence, "_STRANGERS", 10)
+    monkeypatch.setattr(manifests, "_STRANGERS", 10)
     place = tmp_path / "bucket"
     (place / "schema").mkdir(parents=True)
     for number in range(30_000):

@@ -16,9 +16,8 @@ import pyarrow as pa
 
 from lakewarden import Lakewarden, clock
 from lakewarden.cli import main
-from lakewarden.jobs.compact import plan as compact
-from lakewarden.lineage.detail import month_of
-from lakewarden.lineage.history import TableHistory
+from lakewarden.jobs.compact import plan
+from lakewarden.lineage.history import TableHistory, month_of
 from lakewarden.model.run import Job, RunState, Trigger
 from lakewarden.report.plan import PlanReport
 from lakewarden.state.history import SnapshotArchive
@@ -117,7 +116,7 @@ def _a_plan() -> PlanReport:
     """Files to rewrite in two partitions, and files that are skipped."""
     rows = [file(MB, partition) for partition in range(2) for _ in range(10)]
     rows += [file(200 * MB), file(MB, position_deletes=1)]
-    return PlanReport(compact.plan(view(), files(rows), policy(), None, NOW), "lakewarden run")
+    return PlanReport(plan.plan(view(), files(rows), policy(), None, NOW), "lakewarden run")
 
 
 def _fill(lake: Lakewarden) -> None:

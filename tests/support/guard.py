@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef
 
 
 class Unasked:

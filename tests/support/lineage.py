@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from lakewarden.model.table import Snapshot, TableView
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import Snapshot, TableRef, TableView
 from tests.support import tables
 
 START = datetime(2024, 1, 1, tzinfo=UTC)

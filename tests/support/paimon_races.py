@@ -20,11 +20,9 @@ from unittest.mock import patch
 
 from lakewarden.errors import CommitLost, LakewardenError
 from lakewarden.jobs.purge.execute import Purger
-from lakewarden.jobs.sweep import execute as sweeping
+from lakewarden.jobs.sweep import execute
 from lakewarden.model.run import RunState
-from lakewarden.tables.paimon import expire as expiry
-from lakewarden.tables.paimon import manifests, refs
-from lakewarden.tables.paimon import primary_key as keyed
+from lakewarden.tables.paimon import rewrite, writer
 from lakewarden.tables.paimon.writer import PaimonWriter
 from tests.support.paimon import PaimonLab
 
@@ -114,19 +112,19 @@ OTHERS: dict[str, Callable[[PaimonLab, str], None]] = {
 _MOMENTS: dict[str, tuple[Any, str]] = {
     # The outputs are written, the commit has not begun.
     "compact": (PaimonWriter, "commit_rewrite"),
-    "compact keyed": (keyed, "commit"),
+    "compact keyed": (rewrite, "commit"),
     "compact-deletes": (PaimonWriter, "commit_rewrite"),
-    "rewrite-manifests": (manifests, "commit"),
+    "rewrite-manifests": (rewrite, "commit"),
     # The plan is journaled. The second: the table was read again, too, and nothing but the dropping is left to do.
     "expire": (PaimonWriter, "expire"),
-    "expire, last instant": (expiry, "_check"),
+    "expire, last instant": (writer, "_check"),
     "expire-partitions": (PaimonWriter, "drop_partitions"),
     # Listed, and not yet read what is needed.
-    "sweep": (sweeping, "_listing"),
+    "sweep": (execute, "_listing"),
     # Proven, and not yet deleted.
     "purge": (Purger, "_erase"),
     # Asked whether the snapshot is there.
-    "tag": (refs, "create_tag"),
+    "tag": (writer, "create_tag"),
 }
 # The others come in when these are done; with the rest, before they begin.
 _AFTER = ("expire, last instant", "sweep")
@@ -137,7 +135,7 @@ def meanwhile(job: str, do: Callable[[], None]) -> Iterator[list[bool]]:
     """Run `do` once, at the job's worst moment; what is yielded is not empty when that was."""
     owner, name = _MOMENTS[job]
     real, done = getattr(owner, name), []
-    merge, merged = keyed.Keyed.merge, []
+    merge, merged = rewrite.Keyed.merge, []
 
     def counted(*given: Any) -> Any:
         found = merge(*given)
@@ -160,7 +158,7 @@ def meanwhile(job: str, do: Callable[[], None]) -> Iterator[list[bool]]:
         once()
         return real(*given, **named)
 
-    with patch.object(owner, name, called), patch.object(keyed.Keyed, "merge", counted):
+    with patch.object(owner, name, called), patch.object(rewrite.Keyed, "merge", counted):
         yield done
 
 

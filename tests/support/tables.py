@@ -16,9 +16,9 @@ from lakewarden.model.table import (
     Ref,
     SortField,
     SortOrder,
+    TableRef,
     TableView,
 )
-from lakewarden.model.table_name import TableRef
 from lakewarden.policy.resolve import Layers, Policy, resolve
 
 TABLE = TableRef("lake", ("db",), "events")

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakewarden.deletion.holds import Holds
-from lakewarden.jobs.expire import plan as expire
-from lakewarden.jobs.expire.changelogs import outlived_changelogs
+from lakewarden.jobs.expire import plan
+from lakewarden.jobs.expire.plan import outlived_changelogs
 from lakewarden.model.table import Changelogs, Ref, Snapshot
 from tests.support.tables import NOW, policy, view
 
@@ -65,15 +65,15 @@ def test_what_expiring_snapshots_leave_is_judged_with_the_rest() -> None:
     old = {id_: NOW - HOUR * (20 - id_) for id_ in range(5, 11)}
     kept = Changelogs(old, True, HOUR * 7, 1, 99, 50)
     table = replace(view(), current_snapshot_id=20, snapshots=chain, changelogs=kept, in_order=True)
-    made = expire.plan(table, policy(snapshot_retention_hours=4), Holds(), NOW)
-    assert expire.snapshots_to_drop(made) == (11, 12, 13, 14, 15)
-    assert expire.changelogs_to_drop(made) == tuple(range(5, 13))
+    made = plan.plan(table, policy(snapshot_retention_hours=4), Holds(), NOW)
+    assert plan.snapshots_to_drop(made) == (11, 12, 13, 14, 15)
+    assert plan.changelogs_to_drop(made) == tuple(range(5, 13))
     assert "8 changelogs expire" in made.reason
     (why,) = [each for each in made.skipped if "changelog" in each.reason]
     assert (why.count, why.reason.split("=")[0]) == (3, "inside the window: changelog.time-retained")
     apart = replace(table, changelogs=replace(kept, decoupled=False))
-    assert expire.changelogs_to_drop(
-        expire.plan(apart, policy(snapshot_retention_hours=4), Holds(), NOW)
+    assert plan.changelogs_to_drop(
+        plan.plan(apart, policy(snapshot_retention_hours=4), Holds(), NOW)
     ) == tuple(range(5, 10)), "without a life of their own the snapshots leave none, and the newest stays"
 
 
@@ -81,5 +81,5 @@ def test_who_asks_for_snapshots_by_id_means_no_changelog() -> None:
     kept = Changelogs({1: NOW - HOUR * 9, 2: NOW - HOUR * 8}, True, HOUR, 1, 99, 50)
     chain = (Snapshot(3, None, 3, NOW - HOUR, "append", {}), Snapshot(4, 3, 4, NOW, "append", {}))
     table = replace(view(), current_snapshot_id=4, snapshots=chain, changelogs=kept, in_order=True)
-    assert expire.changelogs_to_drop(expire.plan(table, policy(), Holds(), NOW)) == (1,)
-    assert not expire.changelogs_to_drop(expire.plan(table, policy(snapshot_ids=[3]), Holds(), NOW))
+    assert plan.changelogs_to_drop(plan.plan(table, policy(), Holds(), NOW)) == (1,)
+    assert not plan.changelogs_to_drop(plan.plan(table, policy(snapshot_ids=[3]), Holds(), NOW))

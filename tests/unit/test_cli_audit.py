@@ -16,10 +16,8 @@ import pytest
 
 from lakewarden import Lakewarden
 from lakewarden.cli import main
-from lakewarden.lineage.detail import month_of
-from lakewarden.lineage.history import TableHistory
-from lakewarden.model.table import Snapshot
-from lakewarden.model.table_name import TableRef
+from lakewarden.lineage.history import TableHistory, month_of
+from lakewarden.model.table import Snapshot, TableRef
 from lakewarden.state.audit_log import Rejections
 from lakewarden.state.history import SnapshotArchive
 from lakewarden.state.schema import history_details

@@ -11,13 +11,12 @@ from rich.console import Console, RenderableType
 
 from lakewarden.cli.demo import DemoPromise, DemoReport, Picture
 from lakewarden.cli.doctor import Check, DoctorReport
-from lakewarden.cli.progress import Bar, Lines, progress_on
+from lakewarden.cli.screen import Bar, Lines, progress_on
 from lakewarden.errors import PolicyError
 from lakewarden.jobs.compact import plan as compact
 from lakewarden.model.files import Manifest
 from lakewarden.model.plan import Plan
-from lakewarden.model.progress import Silent
-from lakewarden.model.run import Owner, Run, RunState, Trigger
+from lakewarden.model.run import Owner, Run, RunState, Silent, Trigger
 from lakewarden.model.table import Ref, Snapshot
 from lakewarden.report.plan import PlanReport
 from lakewarden.report.run import PassReport, result

@@ -13,15 +13,15 @@ import pytest
 from lakewarden import Lakewarden, clock
 from lakewarden.cli import main
 from lakewarden.config.schema import WorkerConfig
-from lakewarden.console.pages.dues import ScheduleStates
 from lakewarden.console.pages.fleet import FleetQuery, fleet
+from lakewarden.console.pages.schedule import ScheduleStates
 from lakewarden.errors import Busy, NoSuchTable, Outage, Refused, Stopped, Unreachable, UsageError
-from lakewarden.health.expected_jobs import ExpectedJobs
+from lakewarden.health.metrics import ExpectedJobs
 from lakewarden.model.run import Job, Owner, Run, RunState, Trigger
 from lakewarden.model.table import COLD_SOURCE, COLD_SOURCE_UUID
 from lakewarden.services.schedule import JobEnded
 from lakewarden.state.cold import ColdFile, ColdFiles
-from lakewarden.state.leases import Leases
+from lakewarden.state.locks import Leases
 from lakewarden.state.process import current_owner
 from lakewarden.state.requests import PassRequest, Requests, RequestState
 from lakewarden.state.schedule import PASS, SEEN, TableSchedule, TableSchedules

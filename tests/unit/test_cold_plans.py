@@ -20,10 +20,9 @@ from lakewarden.jobs.cold.recall import ArchivedFiles, recall, shelf, with_archi
 from lakewarden.jobs.cold.table import NOT_KNOWN, Cold
 from lakewarden.model.hold import Hold, HoldKind
 from lakewarden.model.prices import PRICES
-from lakewarden.model.progress import Silent
 from lakewarden.model.reason import Reason, ReasonKind
-from lakewarden.model.table import Counters, Ref, Snapshot, TableView
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.run import Silent
+from lakewarden.model.table import Counters, Ref, Snapshot, TableRef, TableView
 from lakewarden.policy.resolve import Layers, Policy, resolve
 from lakewarden.state.cold import ColdFile
 from lakewarden.storage.archive import ObjectArchive, StoredObject

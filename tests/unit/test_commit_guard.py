@@ -13,7 +13,7 @@ import pytest
 from lakewarden.errors import CommitLost, CommitRefused, LineageRejected
 from lakewarden.jobs.commit_guard import OutsideRuns, RunGuard
 from lakewarden.lineage.validate import Requirements
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef
 from lakewarden.tables.iceberg.writer import IcebergColdWriter, IcebergWriter
 from lakewarden.tables.interface import ColdWriter, CommitGuard, TableWriter
 from lakewarden.tables.paimon.cold import PaimonColdWriter
@@ -219,8 +219,8 @@ def test_no_other_class_of_a_format_commits() -> None:
 def test_the_committing_functions_are_known() -> None:
     """What the search finds: were it to find nothing, the test above could not fail."""
     found = {f"{module.removeprefix('lakewarden.tables.')}.{name}" for module, name in unguarded(tables())}
-    both = ("expire.expire", "adoption.commit_adoption", "partitions.drop_partitions")
-    tags = tuple(f"refs.{each}_tag" for each in ("create", "retain", "drop"))
+    both = ("writer.expire", "adoption.commit_adoption", "partitions.drop_partitions")
+    tags = tuple(f"writer.{each}_tag" for each in ("create", "retain", "drop"))
     assert {f"{each}.{name}" for each in ("iceberg", "paimon") for name in (*both, *tags)} <= found
     assert {
         "iceberg.commit.commit",
@@ -228,7 +228,7 @@ def test_the_committing_functions_are_known() -> None:
         "paimon.rewrite.commit_rewrite",
     } <= found
     assert {"iceberg.cold.make", "iceberg.cold.register", "iceberg.cold.release"} <= found
-    assert {"paimon.manifests.fold", "paimon.primary_key.commit_merge"} <= found
+    assert {"paimon.rewrite.fold", "paimon.rewrite.commit_merge"} <= found
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_the_committing_functions_are_known() -> None:
         ("lakewarden.tables.iceberg.format", "return commit(self._catalogs, table, {}, None, 4)"),
         ("lakewarden.tables.iceberg.format", "self._catalogs.refs.dropTag(table, 'a')"),
         ("lakewarden.tables.paimon.format", "self._catalogs.commit.commit(table, None, '', 1)"),
-        ("lakewarden.tables.paimon.primary_key", "commit_merge(self._catalogs, table, 1, {}, 2, 3)"),
+        ("lakewarden.tables.paimon.rewrite", "commit_merge(self._catalogs, table, 1, {}, 2, 3)"),
     ],
 )
 def test_a_committing_method_beside_the_writer_is_found(module: str, body: str) -> None:

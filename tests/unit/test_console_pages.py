@@ -11,18 +11,17 @@ import pytest
 
 from lakewarden import Lakewarden, clock
 from lakewarden.config.schema import ScheduleConfig
-from lakewarden.console import queries, reads
+from lakewarden.console import queries
 from lakewarden.console.pages.audit import AuditQuestion, audit_page
-from lakewarden.console.pages.dues import ScheduleStates, next_job_runs
 from lakewarden.console.pages.fleet import FleetPage, FleetQuery, fleet
 from lakewarden.console.pages.holds import holds_page
 from lakewarden.console.pages.render import environment, grade, plain, query, segment, time, tone
 from lakewarden.console.pages.runs import RunsQuery, action_line
-from lakewarden.console.pages.schedule import schedule_page
+from lakewarden.console.pages.schedule import ScheduleStates, next_job_runs, schedule_page
 from lakewarden.console.pages.table import kind_of
 from lakewarden.health.table_details import SnapshotLine
 from lakewarden.model.run import Job
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef
 from lakewarden.state.health import HealthRecords, Numbers, TableHealth
 from lakewarden.state.retention import tidy
 from lakewarden.state.schedule import PASS, SEEN, Suspension, TableSchedule, TableSchedules
@@ -169,7 +168,7 @@ def test_a_table_that_was_dropped_is_not_shown_again_when_the_mark_of_that_goes(
 
     def told() -> tuple[object, ...]:
         page = fleet(warden, FleetQuery(), ScheduleStates(warden).at(now), now)
-        return page.not_looked_at, tuple(each["table"] for each in reads.fleet(warden)["tables"])
+        return page.not_looked_at, tuple(each["table"] for each in queries.fleet(warden)["tables"])
 
     assert told() == ((read,), (read,)), "while it is marked"
     assert tidy(warden.state, now - days) == 1 and warden.schedule.standings(gone) == ()
@@ -183,7 +182,7 @@ def test_a_suspended_table_that_was_dropped_is_no_alarm_until_it_is_made_anew(wa
     SeenTables(warden.state).saw(replace(view(), ref=TableRef.parse(table)), NOW - 9 * HOUR)
 
     def told() -> tuple[object, ...]:
-        page, listed = shown(warden), [each["table"] for each in reads.fleet(warden)["tables"]]
+        page, listed = shown(warden), [each["table"] for each in queries.fleet(warden)["tables"]]
         metrics = warden.health.metrics()[0].decode()
         assert f"lakewarden_tables_suspended {float(len(page.suspended))}" in metrics
         warden.health._exposition = None  # it is kept for seconds

@@ -274,7 +274,7 @@ def test_the_deep_check_reads_deletion_vectors(lake: Lake) -> None:
 
 
 def test_a_damaged_delete_file_is_not_written_again_elsewhere(lake: Lake) -> None:
-    from lakewarden.rewrite.copy.relocate import rehomed
+    from lakewarden.rewrite.copy.copy import rehomed
 
     path = position(lake)
     with rehomed(Store({}), str(path), ("/lake", "/elsewhere")) as made:

@@ -27,7 +27,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from lakewarden.rewrite.deletes import equality, positions
+from lakewarden.rewrite.deletes import deletes as positions
+from lakewarden.rewrite.deletes import equality
 from lakewarden.rewrite.deletes.deletes import DeleteFile, Eraser, Target
 from lakewarden.rewrite.deletes.keys import comparable, hash_keys
 from lakewarden.rewrite.read.project import Unfit, field_id

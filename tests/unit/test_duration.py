@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lakewarden import clock
 from lakewarden.errors import UsageError
-from lakewarden.policy.duration import moment
+from lakewarden.policy.values import moment
 
 
 @pytest.mark.parametrize(

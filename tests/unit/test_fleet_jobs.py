@@ -10,7 +10,7 @@ import pytest
 from lakewarden.config.schema import Config, PolicyConfig
 from lakewarden.model.job import JOBS
 from lakewarden.model.run import Job
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef
 from lakewarden.policy import fleet
 from lakewarden.policy.fleet import FleetJobs, PassJobs, pass_jobs
 from lakewarden.policy.resolve import Layers, Policy, resolve

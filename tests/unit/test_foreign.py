@@ -11,13 +11,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lakewarden.jobs.sweep.foreign_files import began, without_foreign
+from lakewarden.jobs.sweep.execute import began, without_foreign
 from lakewarden.jobs.sweep.plan import FileOutcome, SortedListing, StoreListing
-from lakewarden.model.table import Snapshot
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import Snapshot, TableRef
 from lakewarden.storage.objects import LISTING, Objects
-from lakewarden.tables.filenames import names_of
-from lakewarden.tables.places import Places
+from lakewarden.tables.places import Places, names_of
 from tests.support.tables import NOW, view
 
 UUID = "0b6c1f3a-5d0e-4f1c-9a53-2f6f0c7f5b11"

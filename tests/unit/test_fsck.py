@@ -15,22 +15,17 @@ import pytest
 from rich.console import Console
 
 from lakewarden.cli.checks import FsckReport
+from lakewarden.jobs.fsck.check import check_history, check_pins, check_stale_statistics, check_version_hint
 from lakewarden.jobs.fsck.findings import NAMED, CheckCounts, Fault, Finding, FsckResult, Severity, ordered
-from lakewarden.jobs.fsck.history import (
-    check_history,
-    check_pins,
-    check_stale_statistics,
-    check_version_hint,
-)
 from lakewarden.jobs.fsck.manifests import (
     ManifestInputs,
+    Presence,
     check_files,
     check_log_bound,
     check_metadata,
     needed_by,
     removal_text,
 )
-from lakewarden.jobs.fsck.presence import Presence
 from lakewarden.model.location import hashes
 from lakewarden.model.table import Ref, Snapshot, TableView
 from lakewarden.state.holds import Pin

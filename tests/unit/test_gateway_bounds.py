@@ -11,12 +11,12 @@ from unittest.mock import patch
 import httpx
 import pytest
 
-from lakewarden.gateway import bodies
 from lakewarden.gateway import metrics as counts
-from lakewarden.gateway.bodies import Bodies
+from lakewarden.gateway import server as bodies
 from lakewarden.gateway.judge import Rule
 from lakewarden.gateway.metrics import NEW, OTHER, Counts
 from lakewarden.gateway.responses import EarlyResponse
+from lakewarden.gateway.server import Bodies
 from lakewarden.gateway.upstream import Upstream
 from lakewarden.state.audit_log import Rejections
 from lakewarden.state.database import State

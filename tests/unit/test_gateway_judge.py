@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from lakewarden import clock
 from lakewarden.gateway import commit_request as commits
+from lakewarden.gateway.commit_guard import Facts
 from lakewarden.gateway.commit_request import REF_AGE, RefChange, TableChange
 from lakewarden.gateway.judge import (
     CommitRules,
@@ -28,11 +29,9 @@ from lakewarden.gateway.judge import (
     looks_at_table,
 )
 from lakewarden.gateway.routes import GatewayRoute, RouteKind, UnclearRequest, route, table_path
-from lakewarden.gateway.state_queries import Facts
 from lakewarden.gateway.upstream import table_in
 from lakewarden.lineage.validate import Requirements
-from lakewarden.model.table import Snapshot
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import Snapshot, TableRef
 from lakewarden.state.cold import ColdFile, ColdFiles
 from lakewarden.state.database import State
 from lakewarden.state.holds import MIRROR, Pin

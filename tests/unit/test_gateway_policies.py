@@ -9,9 +9,8 @@ import pytest
 
 from lakewarden.config.schema import PolicyConfig
 from lakewarden.errors import PolicyError
-from lakewarden.gateway.judge import CommitRules
-from lakewarden.gateway.policies import PolicyCache
-from lakewarden.model.table_name import TableRef
+from lakewarden.gateway.judge import CommitRules, PolicyCache
+from lakewarden.model.table import TableRef
 
 TABLE = TableRef("lake", ("db",), "t")
 KEY = "lakewarden.lineage_required_keys"

@@ -14,9 +14,8 @@ from lakewarden.cli import main
 from lakewarden.config.schema import Config
 from lakewarden.errors import ConfigError
 from lakewarden.gateway import responses as answers
-from lakewarden.gateway.app import without_address
 from lakewarden.gateway.responses import GatewayResponse
-from lakewarden.gateway.server import catalog_behind
+from lakewarden.gateway.server import catalog_behind, without_address
 from lakewarden.gateway.upstream import forwarded
 
 REST = {"type": "rest", "uri": "http://127.0.0.1:1"}

@@ -9,7 +9,7 @@ import pytest
 
 from lakewarden.errors import CommitLost
 from lakewarden.gateway.commit_order import CommitOrder
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef
 from lakewarden.state.database import State
 from lakewarden.state.locks import Locks
 from lakewarden.state.process import current_owner

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakewarden.config.schema import HealthConfig
-from lakewarden.console.pages.advice import ADVICE, advice
+from lakewarden.console.pages.render import ADVICE, advice
 from lakewarden.health import warnings
 from lakewarden.health.score import MaintenanceProblems, debt, judge
 from lakewarden.health.table_details import (
@@ -30,11 +30,11 @@ from lakewarden.health.table_details import (
 from lakewarden.health.warnings import CLEARS_BELOW, Alarm, WarningKind, decide, no_leader, record
 from lakewarden.health.what_if import WriterCommit, replay
 from lakewarden.model.run import Owner
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef
 from lakewarden.policy.resolve import Layers, Policy, resolve
 from lakewarden.state.database import State
 from lakewarden.state.health import HealthRecords, Numbers, TableHealth
-from lakewarden.state.leases import Leases
+from lakewarden.state.locks import Leases
 
 LIMITS = HealthConfig()
 TABLE = "lake.db.events"

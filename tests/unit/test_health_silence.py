@@ -13,7 +13,7 @@ from lakewarden import clock
 from lakewarden.config.schema import HealthConfig, PolicyConfig
 from lakewarden.health import collect
 from lakewarden.health.collect import Collector
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef
 from lakewarden.state.database import State
 from lakewarden.state.health import HealthRecords, Numbers, TableHealth
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakewarden.jobs.history import folds, plan
-from lakewarden.lineage.detail import month_of, month_span
+from lakewarden.lineage.history import month_of, month_span
 from lakewarden.model.plan import Plan
 from tests.support.lineage import snapshots, view_of
 from tests.support.tables import policy

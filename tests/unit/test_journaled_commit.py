@@ -11,9 +11,8 @@ import pytest
 
 from lakewarden.errors import CommitDeclined, CommitLost, CommitUnknown, LakewardenError, Stopped
 from lakewarden.jobs import units
-from lakewarden.jobs.cancel import Stop
 from lakewarden.jobs.journaled_commit import CleanupResult, CommitResult, intent_of, journaled_commit
-from lakewarden.jobs.run_context import StepName
+from lakewarden.jobs.run_context import StepName, Stop
 from lakewarden.model.run import RunState
 from tests.support.tables import TABLE
 

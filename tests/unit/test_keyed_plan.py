@@ -12,8 +12,7 @@ from lakewarden.errors import PolicyError
 from lakewarden.jobs.compact.buckets import check, plan
 from lakewarden.model.files import Bucket
 from lakewarden.model.plan import Plan
-from lakewarden.model.table import Counters, Snapshot, TableView
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import Counters, Snapshot, TableRef, TableView
 from lakewarden.policy.resolve import Layers, Policy, resolve
 from lakewarden.tables.interface import Buckets
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from pyiceberg import types as iceberg
 from pyiceberg.transforms import parse_transform
 
-from lakewarden.rewrite.order import hilbert, zorder
+from lakewarden.rewrite.order import curves
 from lakewarden.rewrite.order.order import (
     CurveEdges,
     Edges,
@@ -34,7 +34,7 @@ from lakewarden.rewrite.order.order import (
     sample,
     unfit_ordering,
 )
-from lakewarden.rewrite.order.transforms import transformed
+from lakewarden.rewrite.order.sort_keys import transformed
 from lakewarden.rewrite.read.project import Unfit
 
 WIDE = Context(prec=60)
@@ -525,7 +525,7 @@ def test_ranges_of_a_curve_are_the_whole_curve(
     assert len(parts) <= ranges
     result = np.array([row for part in parts for row in part["row"].to_pylist()], dtype=np.int64)
     assert sorted(result.tolist()) == list(range(len(rows)))
-    places = zorder.places(made, ordering.keys, edges.scales)
+    places = curves.places(made, ordering.keys, edges.scales)
     assert (places[result] == np.sort(places)).all()
 
 
@@ -536,7 +536,7 @@ def test_the_hilbert_curve_visits_every_cell_and_never_jumps(columns: int, level
     for column, bit in product(range(columns), range(levels)):
         of_column = cells[:, column] >> np.uint64(bit) & np.uint64(1)
         places |= of_column << np.uint64(bit * columns + columns - 1 - column)
-    found = hilbert.of_zorder(places, columns, levels)
+    found = curves.of_zorder(places, columns, levels)
     assert sorted(found.tolist()) == list(range(len(cells)))
     along = cells[np.argsort(found)].astype(np.int64)
     assert (np.abs(np.diff(along, axis=0)).sum(axis=1) == 1).all()
@@ -752,7 +752,7 @@ def test_nulls_share_their_place_with_no_value(nulls_first: bool, kind: pa.DataT
     tried = pa.array([None, *column.to_pylist()], plain)
     tried = tried.dictionary_encode() if pa.types.is_dictionary(kind) else tried
     same = pa.array([7] * len(tried))
-    places = zorder.places(table(a=tried, b=same), ordering.keys, edges.scales)
+    places = curves.places(table(a=tried, b=same), ordering.keys, edges.scales)
     assert places[0] < places[1:].min() if nulls_first else places[0] > places[1:].max()
 
 

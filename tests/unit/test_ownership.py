@@ -19,9 +19,8 @@ from lakewarden.config.aliases import Aliases
 from lakewarden.deletion.foreign_metadata import refuse_foreign, refuse_other_formats, settled, unclaimed
 from lakewarden.deletion.ownership import check_ownership, shared
 from lakewarden.errors import Refused
-from lakewarden.jobs.cold.read_only import refuse_frozen
-from lakewarden.model.table import Snapshot, TableView
-from lakewarden.model.table_name import TableRef
+from lakewarden.jobs.cold.table import refuse_frozen
+from lakewarden.model.table import Snapshot, TableRef, TableView
 from lakewarden.state.cold import ColdFile, ColdFiles, ColdTables
 from lakewarden.state.database import State
 from lakewarden.state.tables import FirstSeen, SeenTables

@@ -10,9 +10,8 @@ import pytest
 from lakewarden.cli.doctor import _proof, _writers
 from lakewarden.config.schema import CatalogConfig
 from lakewarden.errors import CommitLost, CommitUnknown
-from lakewarden.model.table_name import TableRef
-from lakewarden.tables.paimon.commit import commit
-from lakewarden.tables.paimon.commit_lock import HeldLock, commit_risk
+from lakewarden.model.table import TableRef
+from lakewarden.tables.paimon.commit import HeldLock, commit, commit_risk
 
 TABLE = TableRef("pm", ("db",), "events")
 

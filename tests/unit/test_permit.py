@@ -26,8 +26,7 @@ from lakewarden.jobs.compact.binpack import output_name
 from lakewarden.model.hold import Hold, HoldKind
 from lakewarden.model.location import hashes
 from lakewarden.model.run import Owner
-from lakewarden.model.table import TableView
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef, TableView
 from lakewarden.tables.reachability import ReachableFiles
 from tests.support.tables import NOW, TABLE
 from tests.support.tables import view as view_of_events

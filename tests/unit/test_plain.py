@@ -15,7 +15,7 @@ import pytest
 
 import lakewarden
 from lakewarden.model.plain import Plain, compiled, keys_of, pick, to_plain
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef
 
 AT = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 

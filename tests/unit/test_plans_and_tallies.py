@@ -23,9 +23,8 @@ from lakewarden.model.actions import Bin, DropDeletes, RewriteGroup, Source
 from lakewarden.model.files import Manifest
 from lakewarden.model.plan import Plan
 from lakewarden.model.run import RunState, Trigger
-from lakewarden.model.table import PartitionField, PartitionSpec
-from lakewarden.model.table_name import TableRef
-from lakewarden.policy.patterns import matches
+from lakewarden.model.table import PartitionField, PartitionSpec, TableRef
+from lakewarden.policy.origin import matches
 from lakewarden.rewrite.native import _rows_differ
 from tests.support.tables import NOW, file, files, policy, view
 

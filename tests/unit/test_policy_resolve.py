@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from lakewarden.config.schema import Config, PolicyConfig
 from lakewarden.errors import PolicyError
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef
 from lakewarden.policy.keys import KEYS
 from lakewarden.policy.origin import Layer
 from lakewarden.policy.resolve import Layers, Policy, resolve, validate

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from lakewarden.config.schema import Config, PolicyConfig
 from lakewarden.errors import ConfigError, PolicyError
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef
 from lakewarden.policy.keys import KEYS, PropertyRule
 from lakewarden.policy.resolve import Layers, Policy, resolve, validate
 from lakewarden.report.policy import PolicyReport

@@ -19,8 +19,7 @@ from lakewarden.deletion.proof import Proof, Term
 from lakewarden.errors import NoSuchTable, Refused, Unreachable
 from lakewarden.model.location import hashes
 from lakewarden.model.run import Owner
-from lakewarden.model.table import TableView
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef, TableView
 from lakewarden.tables.reachability import ReachableFiles
 from tests.support.tables import NOW
 from tests.support.tables import view as made

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from lakewarden import clock
-from lakewarden.jobs.purge.rate import Rate
+from lakewarden.jobs.purge.execute import Rate
 
 
 class Time:

@@ -15,11 +15,10 @@ import pytest
 
 from lakewarden.errors import LakewardenError
 from lakewarden.model.table import Ref, Snapshot, TableView
-from lakewarden.rewrite.metadata.iceberg_manifests import LISTED, NAMED
-from lakewarden.tables import manifest_cache as reach_cache
+from lakewarden.rewrite.metadata.manifests import LISTED, NAMED
+from lakewarden.tables import metadata_cache
 from lakewarden.tables.iceberg.reachability import IcebergReachability
-from lakewarden.tables.manifest_cache import ReachCache, bound
-from lakewarden.tables.metadata_cache import CachedMetadata
+from lakewarden.tables.metadata_cache import CachedMetadata, ReachCache, bound
 from lakewarden.tables.paimon.metadata import PaimonMetadata, PaimonRoot
 from lakewarden.tables.paimon.reachability import PaimonReachability as PaimonReach
 from lakewarden.tables.paimon.view import Handle
@@ -229,7 +228,7 @@ def test_a_manifest_of_another_length_is_another_manifest(tmp_path: Path) -> Non
 
 
 def test_many_segments_become_one_without_the_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reach_cache, "_MANY", 3)
+    monkeypatch.setattr(metadata_cache, "_MANY", 3)
     cache = ReachCache(tmp_path, "u")
     for number in range(5):
         rows = pa.Table.from_pylist([{"path": f"/f{number}", "size": 1, "kind": 0}] * (number + 1), NAMED)
@@ -248,7 +247,7 @@ def test_many_segments_become_one_without_the_dead(tmp_path: Path, monkeypatch: 
 def test_a_table_that_is_looked_at_every_day_keeps_few_segments(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reach_cache, "_MANY", 3)
+    monkeypatch.setattr(metadata_cache, "_MANY", 3)
     lists = {f"/l{day}": [f"/m{each}" for each in range(day + 1)] for day in range(10)}
     books = Books(lists, {f"/m{day}": [f"/f{day}"] for day in range(10)})
     for day in range(10):

@@ -17,12 +17,11 @@ from lakewarden.errors import LakewardenError, Outage, Unreachable, UsageError
 from lakewarden.health.build_details import TableInputs, build_details
 from lakewarden.health.numbers import FileNumbers
 from lakewarden.health.table_details import SnapshotLine, TableDetails
-from lakewarden.jobs.expire import plan as expire
+from lakewarden.jobs.expire import plan
 from lakewarden.model.hold import Hold, HoldKind
 from lakewarden.model.plan import count_skipped
 from lakewarden.model.reason import HELD, Reason, ReasonKind
-from lakewarden.model.table import Ref, Snapshot, TableView
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import Ref, Snapshot, TableRef, TableView
 from lakewarden.policy.resolve import Layers, Policy, resolve
 from lakewarden.state.health import Numbers
 from tests.support.tables import NOW, view
@@ -48,7 +47,7 @@ def of_namespace(**keys: object) -> Policy:
 
 
 def lines(table: TableView, policy: Policy, holds: Holds) -> Mapping[int, SnapshotLine]:
-    kept = expire.reasons(table, policy, holds, NOW)
+    kept = plan.reasons(table, policy, holds, NOW)
     inputs = TableInputs(table, policy, holds, FileNumbers(), (), kept, {}, NOW)
     stored = TableDetails.read(build_details(inputs, Numbers()).to_dict())
     assert stored is not None
@@ -86,16 +85,16 @@ def test_an_expiry_date_is_for_what_the_window_alone_keeps() -> None:
 def test_what_comes_after_a_held_snapshot_is_held_by_it() -> None:
     policy = of_namespace(snapshot_retention_hours=1, snapshot_min_retained=1)
     table = replace(staging(Ref("audit", "tag", 4)), format="paimon", in_order=True)
-    kept = expire.reasons(table, policy, Holds(), NOW)
+    kept = plan.reasons(table, policy, Holds(), NOW)
     assert kept[5] == Reason(ReasonKind.AFTER_HELD, "after snapshot 4, which stays: tag audit")
 
 
 def test_a_plan_tells_the_kind_of_each_reason() -> None:
-    made = expire.plan(staging(Ref("audit", "tag", 1)), of_namespace(snapshot_expire_limit=1), Holds(), NOW)
+    made = plan.plan(staging(Ref("audit", "tag", 1)), of_namespace(snapshot_expire_limit=1), Holds(), NOW)
     told: list[dict[str, Any]] = made.to_dict()["skipped"]
     assert {each["kind"]: each["reason"] for each in told}["tag"] == "tag audit"
     assert all(list(each) == ["what", "count", "bytes", "kind", "reason"] for each in told)
-    off = expire.plan(staging(), of_namespace(snapshot_expiry_enabled=False), Holds(), NOW)
+    off = plan.plan(staging(), of_namespace(snapshot_expiry_enabled=False), Holds(), NOW)
     assert off.off and off.reason.startswith("switched off: ") and not made.off
 
 

@@ -16,7 +16,7 @@ from lakewarden.jobs.sweep.execute import _as_they_are_now, uncommitted
 from lakewarden.jobs.sweep.plan import FileOutcome, SortedListing, StoreListing, judge
 from lakewarden.model.table import Snapshot, TableView
 from lakewarden.storage.objects import LISTING
-from lakewarden.tables.filenames import names_of
+from lakewarden.tables.places import names_of
 from lakewarden.tables.streaming_writers import Uncommitted, uncommitted_since
 from tests.support.tables import NOW, view
 

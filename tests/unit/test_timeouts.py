@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakewarden.tables.timeouts import with_timeouts
+from lakewarden.tables.jvm import with_timeouts
 
 ANSWER = "rest.client.socket-timeout-ms"
 

@@ -18,18 +18,6 @@ from rich.console import Console
 
 from lakewarden.cli.checks import VerifyReport
 from lakewarden.errors import UsageError
-from lakewarden.jobs.verify.parts import (
-    REMOVED,
-    STRUCK,
-    UNTOUCHED,
-    WHOLE,
-    VerifyInputs,
-    chunks,
-    parts_to_read,
-    task_bytes,
-    tasks_for,
-    unreadable,
-)
 from lakewarden.jobs.verify.result import (
     RewriteSide,
     Verification,
@@ -38,7 +26,21 @@ from lakewarden.jobs.verify.result import (
     judge,
     stored_digest,
 )
-from lakewarden.jobs.verify.verify import added_up, chosen, field_ids
+from lakewarden.jobs.verify.verify import (
+    REMOVED,
+    STRUCK,
+    UNTOUCHED,
+    WHOLE,
+    VerifyInputs,
+    added_up,
+    chosen,
+    chunks,
+    field_ids,
+    parts_to_read,
+    task_bytes,
+    tasks_for,
+    unreadable,
+)
 from lakewarden.model.files import DeleteFile
 from lakewarden.model.table import Snapshot
 from lakewarden.rewrite.digest import Digest, digest

@@ -9,8 +9,7 @@ import pytest
 
 from lakewarden.errors import UsageError
 from lakewarden.jobs.cold.locate import SnapshotQuestion, where
-from lakewarden.model.table import Ref, Snapshot
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import Ref, Snapshot, TableRef
 from tests.support.tables import NOW, view
 
 COLD = TableRef("cold", ("db",), "events")

@@ -19,20 +19,19 @@ from lakewarden import Lakewarden, clock
 from lakewarden.cli.worker import company
 from lakewarden.config.schema import BudgetsConfig, ScheduleConfig
 from lakewarden.errors import NoSuchTable, NotSetUp, Outage, Unreachable
-from lakewarden.jobs.cancel import Stop
+from lakewarden.jobs.run_context import Stop
 from lakewarden.model.run import Job, Owner, Run, RunState, Trigger
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef
 from lakewarden.services.connections import Connections
 from lakewarden.services.schedule import JobEnded
 from lakewarden.state.database import State
 from lakewarden.state.fleet import BY_WORKER
-from lakewarden.state.leases import Leases
+from lakewarden.state.locks import Leases
 from lakewarden.state.requests import RequestState
 from lakewarden.state.schedule import PASS, SEEN, Suspension, TableSchedule, TableSchedules
 from lakewarden.worker import passes as pass_
-from lakewarden.worker.daemon import Worker
+from lakewarden.worker.daemon import PeriodicTask, PeriodicTasks, Worker
 from lakewarden.worker.passes import Pass, PassResult
-from lakewarden.worker.periodic import PeriodicTask, PeriodicTasks
 from lakewarden.worker.schedule import (
     DueTable,
     ScheduleRules,
@@ -42,8 +41,7 @@ from lakewarden.worker.schedule import (
     WaitReason,
     decide,
 )
-from lakewarden.worker.spark_probe import SparkProbe
-from lakewarden.worker.spark_session import Session
+from lakewarden.worker.spark_session import Session, SparkProbe
 from lakewarden.worker.tables import LEFT_OPEN, NOT_KEPT, RUNNING, Tables
 from tests.support.ports import answers, free_port, wait_until
 from tests.support.workers import QUICK, running, slot, working

@@ -12,7 +12,7 @@ from typing import Any
 
 from lakewarden.client import Lakewarden
 from lakewarden.console import queries
-from lakewarden.console.reads import snapshot_id
+from lakewarden.console.queries import snapshot_id
 from lakewarden.errors import LakewardenError
 from lakewarden.health.table_details import SnapshotLine, TableDetails
 from lakewarden.lineage.audit import Downstream, Gaps

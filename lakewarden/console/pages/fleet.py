@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lakewarden.client import Lakewarden
-from lakewarden.console.pages.dues import UNKNOWN, NextRun, ScheduleState, next_runs
-from lakewarden.console.pages.progress import RunningRun, running
-from lakewarden.console.reads import FleetState, TableState, fleet_state
+from lakewarden.console.pages.runs import RunningRun, running
+from lakewarden.console.pages.schedule import UNKNOWN, NextRun, ScheduleState, next_runs
+from lakewarden.console.queries import FleetState, TableState, fleet_state
 from lakewarden.health.warnings import FLEET, WarningKind
 from lakewarden.model.plain import Plain
 from lakewarden.state.health import Numbers, TableHealth
-from lakewarden.state.leases import Lease
+from lakewarden.state.locks import Lease
 from lakewarden.state.requests import PassRequest
 from lakewarden.state.schedule import PASS, SEEN, Suspension, TableSchedule
 

@@ -14,7 +14,7 @@ from lakewarden.console.answers import status_of
 from lakewarden.console.auth import Identity, operator
 from lakewarden.console.limits import Heavy, with_policy
 from lakewarden.console.pages.table_view import read_table, show_table
-from lakewarden.console.reads import snapshot_id
+from lakewarden.console.queries import snapshot_id
 from lakewarden.errors import LakewardenError, PolicyError, UsageError
 from lakewarden.formatting import counted, size
 

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from lakewarden.client import Lakewarden
 from lakewarden.console import queries
-from lakewarden.console.pages.dues import NextRun, due_of, next_job_runs
-from lakewarden.console.pages.lineage import TableRelations, table_relations
-from lakewarden.console.pages.progress import RunningRun, running
-from lakewarden.console.reads import OneTable, one_table
+from lakewarden.console.pages.runs import RunningRun, running
+from lakewarden.console.pages.schedule import NextRun, due_of, next_job_runs
+from lakewarden.console.queries import OneTable, one_table
 from lakewarden.errors import PolicyError
 from lakewarden.health.table_details import SnapshotLine, TableDetails
 from lakewarden.health.warnings import WarningKind
 from lakewarden.jobs.cold.cost import price_of
+from lakewarden.lineage.audit import inputs_of
 from lakewarden.model.plain import Plain, pick, to_plain
 from lakewarden.model.prices import GIB
 from lakewarden.model.reason import HELD, ReasonKind
 from lakewarden.model.run import Run
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef
 from lakewarden.policy.resolve import Policy
 from lakewarden.report.holds import PinsReport
 from lakewarden.report.run import RunsReport
@@ -29,6 +31,49 @@ from lakewarden.state.audit_log import OperatorAction
 from lakewarden.state.health import Point, TableHealth
 from lakewarden.state.requests import PassRequest
 from lakewarden.worker.schedule import Decision
+
+_MOST = 12
+
+
+@dataclass(frozen=True, slots=True)
+class TableRelations:
+    """Names of tables, with how many live commits tell so: where this one's data came from, and where it went."""
+
+    table: str
+    sources: tuple[tuple[str, int], ...] = ()
+    results: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def edges(self) -> tuple[tuple[str, str], ...]:
+        came = [(name, self.table) for name, _ in self.sources]
+        return (*came, *((self.table, name) for name, _ in self.results))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "sources": [{"table": name, "commits": count} for name, count in self.sources],
+            "results": [{"table": name, "commits": count} for name, count in self.results],
+        }
+
+
+def table_relations(warden: Lakewarden, table: str, portrait: TableDetails | None) -> TableRelations:
+    if portrait is None:
+        return TableRelations(table)
+    results = Counter(
+        each.table
+        for each in queries.inputs_naming(warden, f"{table}@")
+        if each.table != table and table in _named(each.inputs)
+    )
+    sources = Counter(name for line in portrait.snapshots for name in _named(line.inputs) if name != table)
+    return TableRelations(table, _most(sources), _most(results))
+
+
+def _named(inputs: str) -> set[str]:
+    return {table for table, _ in inputs_of(inputs)[0] if table} if inputs else set()
+
+
+def _most(counted: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(counted.items(), key=lambda each: (-each[1], each[0]))[:_MOST])
+
 
 SPANS = {"6h": 6, "24h": 24, "7d": 168, "30d": 720, "90d": 2160}
 _POINTS = 240

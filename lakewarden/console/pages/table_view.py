@@ -8,9 +8,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lakewarden import clock
-from lakewarden.console.pages.dues import ScheduleState, ScheduleStates
 from lakewarden.console.pages.pictures import TablePictures
 from lakewarden.console.pages.render import html
+from lakewarden.console.pages.schedule import ScheduleState, ScheduleStates
 from lakewarden.console.pages.table import SPANS, TablePage, table_page
 from lakewarden.policy.keys import KEYS
 from lakewarden.worker.schedule import Decision

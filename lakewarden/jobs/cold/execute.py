@@ -27,8 +27,7 @@ from lakewarden.model.actions import AgeFiles, HandOff, ReleaseSnapshots
 from lakewarden.model.plan import ManyTrashed, Plan, count_skipped
 from lakewarden.model.prices import ARCHIVED
 from lakewarden.model.run import Run, RunState
-from lakewarden.model.table import TableView
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef, TableView
 from lakewarden.policy.resolve import Policy
 from lakewarden.state.cold import ColdFile, ColdSnapshots
 from lakewarden.state.runs import Journal

@@ -33,8 +33,7 @@ from lakewarden.model.plan import Bounds, Plan, count_skipped
 from lakewarden.model.prices import PRICES, Price
 from lakewarden.model.reason import Reason, ReasonKind
 from lakewarden.model.run import Job, Run, RunState
-from lakewarden.model.table import TableView
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef, TableView
 from lakewarden.policy.resolve import Policy
 from lakewarden.state.runs import Journal
 from lakewarden.tables.interface import TableFormat

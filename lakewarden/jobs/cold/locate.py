@@ -8,8 +8,7 @@ from datetime import datetime
 
 from lakewarden.errors import UsageError
 from lakewarden.model.plain import Plain
-from lakewarden.model.table import Snapshot, TableView
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import Snapshot, TableRef, TableView
 
 LIVE, COLD, GONE = "live", "cold", "gone"
 # Tiers of a cold snapshot whose files are in an archive: before a recall, and after it.

@@ -16,7 +16,7 @@ from lakewarden.jobs.cold.cost import price_of
 from lakewarden.jobs.cold.locate import COLD, DEEP, RECALLED, SnapshotLocation
 from lakewarden.model.plain import Plain
 from lakewarden.model.prices import ARCHIVED, GIB, Price
-from lakewarden.model.progress import Progress
+from lakewarden.model.run import Progress
 from lakewarden.state.cold import ColdFile
 from lakewarden.storage.archive import ObjectArchive, StoredObject
 from lakewarden.storage.s3_copy import on_s3

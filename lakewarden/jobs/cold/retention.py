@@ -38,9 +38,9 @@ from lakewarden.jobs.journaled_commit import journaled_commit
 from lakewarden.jobs.run_context import ColdStep, DeletingStep, RunContext
 from lakewarden.model.actions import ReleaseSnapshots
 from lakewarden.model.hold import HoldKind
+from lakewarden.model.plan import SkippedRow
 from lakewarden.model.prices import ARCHIVED
 from lakewarden.model.reason import Reason, ReasonKind
-from lakewarden.model.skipped import SkippedRow
 from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
 from lakewarden.state.cold import ColdFiles, ColdSnapshots

@@ -9,12 +9,14 @@ from datetime import datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakewarden.errors import Refused
 from lakewarden.jobs.cold.cost import ColdCopy
 from lakewarden.jobs.deps import JobDeps
 from lakewarden.model.reason import Reason, ReasonKind
-from lakewarden.model.table import TableView
+from lakewarden.model.table import TableView, cold_source
 from lakewarden.policy.resolve import Policy
-from lakewarden.state.cold import ColdFile, ColdSnapshots
+from lakewarden.state.cold import ColdFile, ColdSnapshots, ColdTables
+from lakewarden.state.database import State
 from lakewarden.tables.interface import ColdHome, ColdTier, TableFormat
 
 NOT_KNOWN = Reason(ReasonKind.NOT_KNOWN, "its hand-off time is unknown")
@@ -56,3 +58,23 @@ def cold_copies(copies: Sequence[ColdFile], now: datetime) -> list[ColdCopy]:
         ColdCopy(copy.size, copy.storage_class, (now - (copy.class_since or now)).total_seconds() / 86400)
         for copy in copies
     ]
+
+
+def refuse_frozen(action: str, view: TableView, state: State) -> None:
+    """Raises Refused for a cold table. It has the only copy of expired data: no job rewrites it, and only retention removes data.
+
+    A table property alone is not enough: any writer can set it, and then no job would ever run on that table again. Paimon's
+    views show the property only if hand-off created the table. If the state database was lost, an Iceberg table that hand-off
+    created still has gc.enabled=false, so expire, sweep and purge refuse it.
+    """
+    if view.format == "paimon":
+        live = cold_source(view.properties)
+    else:
+        live = ColdTables(state).source(view.properties, view.uuid, view.location)
+    if live:
+        raise Refused(
+            action=action,
+            target=view.ref,
+            reason=f"it is the colder tier of {live}, and read only",
+            hint=f"run the job on {live} instead",
+        )

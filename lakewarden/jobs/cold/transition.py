@@ -26,9 +26,9 @@ from lakewarden.jobs.deps import JobDeps
 from lakewarden.jobs.run_context import ColdStep, RunContext
 from lakewarden.jobs.units import run_units
 from lakewarden.model.actions import AgeFiles
+from lakewarden.model.plan import SkippedRow
 from lakewarden.model.prices import Price
 from lakewarden.model.reason import Reason, ReasonKind
-from lakewarden.model.skipped import SkippedRow
 from lakewarden.policy.resolve import Policy
 from lakewarden.rewrite.copy.copy import CopyTask, measure
 from lakewarden.state.cold import ColdFile, ColdFiles

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from lakewarden.model.actions import Bin, RewriteGroup, Source
 from lakewarden.model.files import DeleteFile, Partition
 from lakewarden.model.location import S3, scheme_of
+from lakewarden.model.plan import SkippedRow
 from lakewarden.model.reason import Reason, ReasonKind
-from lakewarden.model.skipped import SkippedRow
 from lakewarden.model.table import TableView
 from lakewarden.policy.origin import Layer
 from lakewarden.policy.resolve import Policy

@@ -19,10 +19,9 @@ from lakewarden.jobs.compact.partition_age import no_period
 from lakewarden.jobs.run_context import Prepared
 from lakewarden.model.actions import MergeBuckets
 from lakewarden.model.files import Bucket
-from lakewarden.model.plan import Bounds, Plan, count_skipped
+from lakewarden.model.plan import Bounds, Plan, SkippedRow, count_skipped
 from lakewarden.model.reason import Reason, ReasonKind
 from lakewarden.model.run import Job
-from lakewarden.model.skipped import SkippedRow
 from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
 from lakewarden.tables.interface import Buckets, TableFormat

@@ -19,7 +19,7 @@ from lakewarden.deletion.permit import (
     never_sent,
 )
 from lakewarden.jobs.journaled_commit import CleanupResult
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef
 from lakewarden.rewrite.read.store import Store
 from lakewarden.tables.interface import TableFormat
 

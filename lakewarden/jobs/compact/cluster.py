@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from lakewarden.jobs.compact.binpack import Candidate, SettledFiles, outputs_for, skip_all
+from lakewarden.model.plan import SkippedRow
 from lakewarden.model.reason import Reason, ReasonKind
-from lakewarden.model.skipped import SkippedRow
 from lakewarden.model.table import SortField, SortOrder, TableView
 from lakewarden.policy.resolve import Policy
 from lakewarden.rewrite.order.sort_keys import Ordering, SortKey

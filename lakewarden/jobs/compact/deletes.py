@@ -33,10 +33,9 @@ from lakewarden.jobs.compact.partition_age import partition_open_reason
 from lakewarden.jobs.compact.plan import PlanInputs, default_engine, empty_plan, finish_plan, make_group
 from lakewarden.model.actions import Bin, DropDeletes, MergeDeletes, RewriteGroup
 from lakewarden.model.files import DeleteFile, FileSet, Partition
-from lakewarden.model.plan import Plan
+from lakewarden.model.plan import Plan, SkippedRow
 from lakewarden.model.reason import Reason, ReasonKind
 from lakewarden.model.run import Job
-from lakewarden.model.skipped import SkippedRow
 from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
 

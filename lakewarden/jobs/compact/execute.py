@@ -10,20 +10,20 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any
 
 from lakewarden import clock
 from lakewarden.errors import CommitLost, Refused
 from lakewarden.jobs.compact.binpack import output_name, settled_mark
 from lakewarden.jobs.compact.cleanup import discard, discard_unnamed
 from lakewarden.jobs.compact.cluster import clustering
-from lakewarden.jobs.compact.concurrent_deletes import ConcurrentDeletes
 from lakewarden.jobs.compact.damage import sound
 from lakewarden.jobs.compact.delete_files import DeleteFileResult, has_delete_actions, run_delete_actions
-from lakewarden.jobs.compact.result import Result, digest_of, outcome, proof_of, speed
-from lakewarden.jobs.compact.retry import redo
+from lakewarden.jobs.compact.result import Result, digest_of, outcome, proof_of, redo, speed
 from lakewarden.jobs.journaled_commit import CleanupResult, intent_of, journaled_commit
 from lakewarden.jobs.quiet_windows import BackOff, Paused, Windows
 from lakewarden.jobs.run_context import Outcome, RunContext, StepName
@@ -37,13 +37,83 @@ from lakewarden.model.run import Job, RunState
 from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
 from lakewarden.rewrite.arrow import ArrowEngine
-from lakewarden.rewrite.deletes.remap import RemapTask
+from lakewarden.rewrite.deletes.deleted_rows import RemapTask, remap
 from lakewarden.rewrite.interface import GroupResult, Order, RewriteEngine
 from lakewarden.rewrite.native import NativeEngine
+from lakewarden.rewrite.read.project import Unfit
+from lakewarden.rewrite.read.store import MissingSource
+from lakewarden.rewrite.task import SlicePart
 from lakewarden.rewrite.write.encoding import odd_properties
 from lakewarden.spark.task_slots import RunSlots
-from lakewarden.spark.tasks import Meter, kill_timeout, task_reason, ticking, wait_until_idle
-from lakewarden.tables.interface import Rewrite
+from lakewarden.spark.tasks import Meter, fan_out, kill_timeout, task_reason, ticking, wait_until_idle
+from lakewarden.tables.interface import ConcurrentDelete, Rewrite
+
+
+class ConcurrentDeletes:
+    """Takes in deletes for one commit.
+
+    `written`: all delete files that it wrote. `used`: those of the newest attempt. Delete files of failed attempts are not
+    part of the table.
+    """
+
+    def __init__(
+        self,
+        context: RunContext,
+        view: TableView,
+        parts: Mapping[str, tuple[SlicePart, ...]],
+        task: Callable[[str], RemapTask],
+    ) -> None:
+        """`task` makes the remapping of one output, before any delete is given to it."""
+        self._context = context
+        self._view = view
+        self._parts = parts
+        self._task = task
+        self._number = count(1)
+        self.written: list[str] = []
+        self.used: list[str] = []
+        self.rows = 0
+
+    def positions(self, arrived: Sequence[ConcurrentDelete]) -> Mapping[str, Any]:
+        tasks = [task for path in self._parts if (task := self._with(path, arrived)) is not None]
+        self.rows = 0
+        if not tasks:
+            return {}
+        # Its own job group: stopping the run must not stop a commit that has begun.
+        group, what = f"{self._context.run_id}-deletes", f"lakewarden {self._view.ref}: deletes"
+        found = fan_out(self._context.spark, _remap, tasks, group, what)
+        troubled = next((each for each in found if isinstance(each, str)), None)
+        if troubled is not None:
+            raise CommitLost(table=self._view.ref, reason=f"new deletes cannot be carried over: {troubled}")
+        struck = {task.output: each for task, each in zip(tasks, found, strict=True) if len(each)}
+        self.rows = sum(len(each) for each in struck.values())
+        return struck
+
+    def _with(self, path: str, arrived: Sequence[ConcurrentDelete]) -> RemapTask | None:
+        sources = {part.slice.path for part in self._parts[path]}
+        applying = [each for each in arrived if sources.intersection(each.applies_to)]
+        if not applying:
+            return None
+        return self._task(path).with_deletes(
+            tuple(each.file for each in applying),
+            [frozenset(each.applies_to) for each in applying],
+        )
+
+    def place(self, output: str, format_: str) -> str:
+        """Beside the output, named after it, with a number: a second attempt never overwrites what a first one wrote."""
+        stem = output.rsplit(".", 1)[0]
+        path = f"{stem}-deletes-{next(self._number)}.{format_}"
+        self.written.append(path)
+        self._context.step(StepName.CARRYING, {"path": path})
+        return path
+
+
+def _remap(task: RemapTask) -> Any:
+    """Runs in a Spark task. A failure is returned as its reason, because Spark would retry after an exception."""
+    try:
+        return remap(task)
+    except (Unfit, MissingSource) as error:
+        return str(error)
+
 
 log = logging.getLogger(__name__)
 

@@ -18,12 +18,11 @@ from lakewarden.deletion.foreign_metadata import refuse_other_formats, settled, 
 from lakewarden.deletion.lake_index import Neighbours
 from lakewarden.deletion.ownership import check_ownership
 from lakewarden.errors import Refused
-from lakewarden.jobs.cold.read_only import refuse_frozen
+from lakewarden.jobs.cold.table import refuse_frozen
 from lakewarden.jobs.deps import JobDeps, places_of
 from lakewarden.model.location import Location
 from lakewarden.model.plain import pick
-from lakewarden.model.table import TableView
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef, TableView
 from lakewarden.policy.resolve import Policy
 from lakewarden.state.runs import new_run_id
 from lakewarden.state.trash import TrashedFiles

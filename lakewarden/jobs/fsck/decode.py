@@ -13,7 +13,7 @@ from lakewarden.jobs.fsck.manifests import not_checked
 from lakewarden.jobs.fsck.repairs import BACKUP
 from lakewarden.model.files import FileSet
 from lakewarden.model.location import normal
-from lakewarden.model.progress import Progress
+from lakewarden.model.run import Progress
 from lakewarden.model.table import TableView
 from lakewarden.rewrite.deletes.deletes import READABLE
 from lakewarden.rewrite.read.decode import Footer, FooterTask, WrongFooter, check_footers

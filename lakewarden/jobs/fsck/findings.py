@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef
 
 # The maximum number of paths and snapshots that a finding names; all of them are counted.
 NAMED = 100

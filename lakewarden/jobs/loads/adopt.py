@@ -18,7 +18,7 @@ from typing import Any
 
 from lakewarden import clock
 from lakewarden.errors import Busy, CommitLost, CommitUnknown, LakewardenError, Refused, UsageError
-from lakewarden.jobs.cold.read_only import refuse_frozen
+from lakewarden.jobs.cold.table import refuse_frozen
 from lakewarden.jobs.commit_guard import RunGuard, foresee
 from lakewarden.jobs.heartbeat import DRIVEN, beating, driving
 from lakewarden.jobs.journaled_commit import ending
@@ -28,8 +28,7 @@ from lakewarden.jobs.run_context import DeletingStep, Outcome
 from lakewarden.lineage.summary import Lineage
 from lakewarden.model.location import normal
 from lakewarden.model.run import Owner, Run, RunState, Trigger
-from lakewarden.model.table import TableView
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef, TableView
 from lakewarden.policy.resolve import Policy
 from lakewarden.rewrite.read.bounds import BoundsTask, check_bounds, of_unknown_writers
 from lakewarden.spark.tasks import fan_out, parallelism

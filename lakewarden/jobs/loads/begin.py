@@ -9,7 +9,7 @@ from datetime import timedelta
 from lakewarden import clock
 from lakewarden.errors import UsageError
 from lakewarden.model.location import Location, inside, is_absolute, join, local_path, normal, real, same
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef
 from lakewarden.state.database import State
 from lakewarden.state.holds import Load, Loads, LoadState
 from lakewarden.state.tables import SeenTables

@@ -13,10 +13,9 @@ from datetime import datetime
 from lakewarden.errors import PolicyError, Refused
 from lakewarden.model.actions import DropPartition
 from lakewarden.model.files import KeyKind, LivePartition, PartitionKey
-from lakewarden.model.plan import Bounds, Plan, count_skipped
+from lakewarden.model.plan import Bounds, Plan, SkippedRow, count_skipped
 from lakewarden.model.reason import Reason, ReasonKind
 from lakewarden.model.run import Job
-from lakewarden.model.skipped import SkippedRow
 from lakewarden.model.table import TableView
 from lakewarden.policy.periods import (
     Formatter,

@@ -7,6 +7,7 @@ exactly one receipt.
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,13 +30,13 @@ from lakewarden.errors import LakewardenError, Refused, Stopped, Unreachable
 from lakewarden.jobs.cold.verify_copies import unproven
 from lakewarden.jobs.deps import JobDeps, places_of
 from lakewarden.jobs.expire.plan import refuse_without_gc
-from lakewarden.jobs.purge.rate import Rate
 from lakewarden.jobs.run_context import DeletingStep, Outcome, Prepared, RunContext
 from lakewarden.jobs.units import run_units
 from lakewarden.model.hold import Hold, HoldKind
 from lakewarden.model.location import Location, all_inside, is_local, join, parent
 from lakewarden.model.run import RunState
 from lakewarden.model.table import TableView, cold_source
+from lakewarden.rate_limit import TokenBucket
 from lakewarden.state.generation import Generation
 from lakewarden.state.trash import TrashedFiles
 from lakewarden.state.trash_batches import COLD_RETENTION, FAILED_LOAD, TrashBatch
@@ -45,6 +46,34 @@ from lakewarden.tables.metadata_files import strays_in_metadata_folders
 from lakewarden.tables.places import Places, led_out, roots
 from lakewarden.tables.reachability import ReachableFiles
 from lakewarden.tables.reread import moved_on
+
+# How many seconds of a slow batch the next batches may make up for by starting earlier.
+_CATCH_UP = 2.0
+
+
+class Rate:
+    """Paces work in batches, so that the average rate holds at every moment since the start, including the first batch."""
+
+    def __init__(self, per_second: float | None) -> None:
+        if per_second is not None and per_second <= 0:
+            raise ValueError(f"a rate of {per_second:g} a second never ends")
+        now = clock.monotonic()
+        self._bucket = TokenBucket(per_second, per_second * _CATCH_UP, now) if per_second else None
+        self._lock = threading.Lock()
+
+    def wait(self, n: int) -> None:
+        """Wait until n more may be done. Later batches make up for a batch that took a little too long; idle
+        time is not saved.
+        """
+        if self._bucket is None or not n:
+            return
+        with self._lock:
+            now = clock.monotonic()
+            self._bucket.take(n, now)
+            due = now + self._bucket.owed(now)
+        while (left := due - clock.monotonic()) > 0:
+            clock.sleep(left)
+
 
 # The size of one bulk request to an object store. On a disk, a batch only limits what is proven again after a crash.
 REMOTE_BATCH = 1_000

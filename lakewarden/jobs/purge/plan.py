@@ -17,10 +17,9 @@ from lakewarden.jobs.expire.execute import CAUSE as EXPIRE
 from lakewarden.jobs.purge.execute import Purger, pin_on_what_is_gone, refuse_shared
 from lakewarden.jobs.run_context import Outcome, Prepared, RunContext
 from lakewarden.model.actions import EraseFiles
-from lakewarden.model.plan import Bounds, Plan, count_skipped
+from lakewarden.model.plan import Bounds, Plan, SkippedRow, count_skipped
 from lakewarden.model.reason import Reason, ReasonKind
 from lakewarden.model.run import Job
-from lakewarden.model.skipped import SkippedRow
 from lakewarden.model.table import TableView
 from lakewarden.policy.graces import due_at, grace_key
 from lakewarden.policy.resolve import Policy

@@ -13,10 +13,9 @@ from lakewarden import clock
 from lakewarden.jobs.deps import JobDeps
 from lakewarden.jobs.expire import execute as expire
 from lakewarden.jobs.recovery import IN_FLIGHT, RunResult
-from lakewarden.jobs.sweep import execute as sweep
+from lakewarden.jobs.sweep import execute
 from lakewarden.model.run import Job, Run, RunState
-from lakewarden.model.table import TableView
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef, TableView
 from lakewarden.state.holds import Loads, LoadState
 from lakewarden.state.runs import Journal
 from lakewarden.state.trash import TrashedFiles
@@ -53,7 +52,7 @@ def settle_batches(deps: JobDeps, format_: TableFormat, table: TableRef, journal
         run = journal.get(batch.id)
         if run is None or run.ended_at is None:
             continue
-        if batch.cause == sweep.CAUSE:
+        if batch.cause == execute.CAUSE:
             TrashedFiles(deps.state).void(batch.id)
         elif batch.cause == expire.CAUSE and (
             run.state is not RunState.UNKNOWN or clock.now() - run.ended_at >= IN_FLIGHT

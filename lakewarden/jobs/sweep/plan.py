@@ -24,7 +24,7 @@ from lakewarden.model.reason import Reason, ReasonKind
 from lakewarden.model.run import Job
 from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
-from lakewarden.tables.filenames import Names, names_of
+from lakewarden.tables.places import Names, names_of
 from lakewarden.tables.streaming_writers import Uncommitted
 
 REASON = "no metadata names it"

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from lakewarden.model.table import Snapshot
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import Snapshot, TableRef
 from lakewarden.rewrite.digest import Digest
 from lakewarden.rewrite.interface import RewriteProblem
 from lakewarden.rewrite.verify import FileContent, Miscounted

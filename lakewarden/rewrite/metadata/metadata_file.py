@@ -11,16 +11,14 @@ import pyarrow as pa
 
 from lakewarden.model.location import local_path
 from lakewarden.rewrite.metadata.avro import check_whole, is_header, joined, shape
-from lakewarden.rewrite.metadata.iceberg_manifests import (
+from lakewarden.rewrite.metadata.manifests import (
     LISTED,
     NAMED,
+    PAIMON_ENTRIES,
+    PAIMON_LISTED,
     iceberg_list,
     iceberg_manifest,
     live_only,
-)
-from lakewarden.rewrite.metadata.paimon_manifests import (
-    ENTRIES,
-    PAIMON_LISTED,
     paimon_index,
     paimon_list,
     paimon_manifest,
@@ -48,8 +46,8 @@ _DECODERS: Mapping[What, _Decoder] = {
     "list": _Decoder(iceberg_list, LISTED),
     "manifest": _Decoder(iceberg_manifest, NAMED, live_only),
     "paimon-list": _Decoder(paimon_list, PAIMON_LISTED),
-    "paimon-manifest": _Decoder(paimon_manifest, ENTRIES),
-    "paimon-index": _Decoder(paimon_index, ENTRIES),
+    "paimon-manifest": _Decoder(paimon_manifest, PAIMON_ENTRIES),
+    "paimon-index": _Decoder(paimon_index, PAIMON_ENTRIES),
 }
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakewarden.rewrite.order import hilbert, zorder
+from lakewarden.rewrite.order import curves
 from lakewarden.rewrite.order.row_sort import Among, Integers, Plane, Rows, Words, ordered, plane_of
 from lakewarden.rewrite.order.sort_keys import (
     Ordering,
@@ -63,7 +63,7 @@ class RowEdges:
 class CurveEdges:
     """Edges of a z-order or a Hilbert curve: how to compute a row's place, and the first place of every range but the first."""
 
-    scales: tuple[zorder.Scale, ...]
+    scales: tuple[curves.Scale, ...]
     places: tuple[int, ...]
 
 
@@ -89,11 +89,11 @@ def _places(rows: pa.Table | pa.RecordBatch, ordering: Ordering, edges: Edges | 
 
 
 def _along(rows: pa.Table | pa.RecordBatch, ordering: Ordering, curve: CurveEdges) -> Words:
-    places = zorder.places(rows, ordering.keys, curve.scales)
+    places = curves.places(rows, ordering.keys, curve.scales)
     if ordering.kind == "zorder":
         return places
     # Its cells are those of the z-order in another order, so a cut where a z-order cell begins is valid here too.
-    return hilbert.of_zorder(places, len(ordering.keys), zorder.levels(len(ordering.keys)))
+    return curves.of_zorder(places, len(ordering.keys), curves.levels(len(ordering.keys)))
 
 
 def _of_curve(edges: Edges) -> CurveEdges:
@@ -133,7 +133,7 @@ def find_edges(samples: pa.Table, ordering: Ordering, ranges: int) -> Edges:
         ranges = 1
     if ordering.kind == "sort":
         return _row_edges(samples, ordering, ranges)
-    curve = CurveEdges(zorder.scales(samples, ordering.keys), ())
+    curve = CurveEdges(curves.scales(samples, ordering.keys), ())
     if ranges == 1:
         return curve
     return replace(curve, places=_first_places(samples, ordering, ranges, curve))
@@ -149,12 +149,12 @@ def _row_edges(samples: pa.Table, ordering: Ordering, ranges: int) -> RowEdges:
 
 def _first_places(samples: pa.Table, ordering: Ordering, ranges: int, curve: CurveEdges) -> tuple[int, ...]:
     places = np.sort(_along(samples, ordering, curve))
-    return tuple(_cell_at(places, at) for at in zorder.cell_cuts(places, ranges))
+    return tuple(_cell_at(places, at) for at in curves.cell_cuts(places, ranges))
 
 
 def _cell_at(ascending: Words, at: int) -> int:
     """The first place of the cell that begins at a cut."""
-    return zorder.cell_start(int(ascending[max(0, at - 1)]), int(ascending[at]))
+    return curves.cell_start(int(ascending[max(0, at - 1)]), int(ascending[at]))
 
 
 def range_of(rows: pa.Table | pa.RecordBatch, ordering: Ordering, edges: Edges) -> npt.NDArray[np.uint16]:
@@ -219,7 +219,7 @@ def _curve_cuts(
 ) -> list[int]:
     step = max(1, len(order) // (parts * _COARSE))
     coarse = _places(key_rows(rows, ordering, order[::step]), ordering, edges)
-    inner = zorder.cell_cuts(coarse, parts)
+    inner = curves.cell_cuts(coarse, parts)
     starts = [max(0, at - 1) * step for at in inner]
     near = np.concatenate([order[:0], *(order[start : start + step] for start in starts)])
     fine = _places(key_rows(rows, ordering, near), ordering, edges).reshape(len(inner), step)

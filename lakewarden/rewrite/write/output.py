@@ -17,12 +17,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pt
+from pyspark import TaskContext
 
 from lakewarden.rewrite.pages.thrift import Struct
 from lakewarden.rewrite.read.project import children, field_id, leaves
 from lakewarden.rewrite.task import Reading, WrittenFile
 from lakewarden.rewrite.write.encoding import Encodings, settle, writer_settings
 from lakewarden.rewrite.write.footer_fixups import HeldFooter, amended, has_int96, int96_paths
+
+
+def attempt_path(prefix: str) -> str:
+    """A new file name for the current task."""
+    context = TaskContext.get()
+    return f"{prefix}{context.taskAttemptId() if context else 0}.parquet"
 
 
 def rows_per_group(reading: Reading) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 
 from lakewarden.errors import CommitLost
 from lakewarden.model.location import normal
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef
 from lakewarden.tables.errors import not_adopted
 from lakewarden.tables.iceberg.catalog import IcebergCatalogs, catalog_error
 from lakewarden.tables.iceberg.commit import Sending, commit, find_commit

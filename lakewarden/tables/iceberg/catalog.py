@@ -10,12 +10,10 @@ from typing import Any
 
 from lakewarden.errors import LakewardenError, NoSuchTable, Outage, Unreachable
 from lakewarden.model.location import normal
-from lakewarden.model.table import TableView
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef, TableView
 from lakewarden.tables.errors import no_warehouse
-from lakewarden.tables.jvm import JavaError, bridge, file_columns, is_java, java_reason
+from lakewarden.tables.jvm import JavaError, bridge, file_columns, is_java, java_reason, with_timeouts
 from lakewarden.tables.places import NO_HOMES, Places
-from lakewarden.tables.timeouts import with_timeouts
 
 _PREFIX = "spark.sql.catalog."
 _IMPLEMENTATION = "org.apache.iceberg.spark.SparkCatalog"

@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakewarden.errors import CommitLost, CommitUnknown, NoSuchTable, PolicyError, Refused
-from lakewarden.model.table import COLD_SOURCE, COLD_SOURCE_UUID, Ref, TableView
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import COLD_SOURCE, COLD_SOURCE_UUID, Ref, TableRef, TableView
 from lakewarden.tables.cold import refuse_other, rehome
 from lakewarden.tables.iceberg.catalog import IcebergCatalogs, session_catalogs
 from lakewarden.tables.iceberg.reachability import IcebergReachability

@@ -18,8 +18,7 @@ from lakewarden.errors import (
     LakewardenError,
 )
 from lakewarden.model.location import Location, parent
-from lakewarden.model.table import TableView
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef, TableView
 from lakewarden.tables.iceberg.catalog import IcebergCatalogs
 from lakewarden.tables.iceberg.view import view_of
 from lakewarden.tables.interface import Rewrite

@@ -9,18 +9,23 @@ from typing import Any
 import pyarrow as pa
 
 from lakewarden.model.files import FileSet, Manifest
-from lakewarden.model.table import Counters, TableView
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import Counters, TableRef, TableView
 from lakewarden.tables.iceberg import partitions
 from lakewarden.tables.iceberg.adoption import IcebergLoads
 from lakewarden.tables.iceberg.catalog import IcebergCatalogs
 from lakewarden.tables.iceberg.cold import IcebergCold
 from lakewarden.tables.iceberg.commit import find_commit
-from lakewarden.tables.iceberg.history import read_additions, read_replaced
 from lakewarden.tables.iceberg.metadata_walk import survey
 from lakewarden.tables.iceberg.reachability import IcebergReachability
-from lakewarden.tables.iceberg.rewrite_support import IcebergRewrites
-from lakewarden.tables.iceberg.view import io_properties, read_files, read_manifests, read_view
+from lakewarden.tables.iceberg.rewrite import IcebergRewrites
+from lakewarden.tables.iceberg.view import (
+    io_properties,
+    read_additions,
+    read_files,
+    read_manifests,
+    read_replaced,
+    read_view,
+)
 from lakewarden.tables.iceberg.writer import IcebergWriter
 from lakewarden.tables.interface import (
     ColdTier,
@@ -31,8 +36,7 @@ from lakewarden.tables.interface import (
     RewriteSupport,
     TableWriter,
 )
-from lakewarden.tables.manifest_cache import ReachCache, bound
-from lakewarden.tables.metadata_cache import CachedMetadata, MetadataReader
+from lakewarden.tables.metadata_cache import CachedMetadata, MetadataReader, ReachCache, bound
 from lakewarden.tables.metadata_walk import WalkResult
 from lakewarden.tables.places import NO_HOMES, Places
 from lakewarden.tables.reachability import ReachableFiles

@@ -15,11 +15,16 @@ from lakewarden.tables.metadata_walk import (
     VECTOR,
     FileEntries,
     Manifests,
+    Register,
+    Rows,
+    Spelling,
     UnreadableMetadata,
     WalkResult,
     WalkRoot,
+    lists_of,
+    number_lists,
+    plain,
 )
-from lakewarden.tables.metadata_walk_steps import Register, Rows, Spelling, lists_of, number_lists, plain
 
 # Decoded as position deletes; a deletion vector is a part of a Puffin file.
 _POSITION_DELETES = 1

@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 
 from lakewarden.errors import CommitLost
 from lakewarden.model.files import FileSet, KeyKind, LivePartition, Partition, PartitionKey
-from lakewarden.model.table import PartitionField, Snapshot, TableView
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import PartitionField, Snapshot, TableRef, TableView
 from lakewarden.tables.iceberg.catalog import IcebergCatalogs
 from lakewarden.tables.iceberg.commit import Sending, commit
 from lakewarden.tables.iceberg.view import read_files

@@ -19,14 +19,12 @@ import numpy as np
 
 from lakewarden.errors import CommitLost, Refused
 from lakewarden.model.location import hashes, same
-from lakewarden.model.table import TableView
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef, TableView
 from lakewarden.tables.errors import not_adopted
 from lakewarden.tables.interface import Adoption
 from lakewarden.tables.jvm import JavaError
 from lakewarden.tables.paimon.catalog import PaimonCatalogs
-from lakewarden.tables.paimon.commit import Find, commit, new_identifier
-from lakewarden.tables.paimon.commit_lock import HeldLock
+from lakewarden.tables.paimon.commit import Find, HeldLock, commit, new_identifier
 from lakewarden.tables.paimon.errors import catalog_error
 from lakewarden.tables.paimon.reachability import PaimonReachability
 from lakewarden.tables.paimon.schema import left_alone, special_column

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lakewarden.errors import LakewardenError, NoSuchTable
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef
 from lakewarden.tables.jvm import JavaError, bridge, file_columns, is_java
 from lakewarden.tables.paimon.errors import cannot_open, refuse_missing_folder
 from lakewarden.tables.paimon.stores import io_properties

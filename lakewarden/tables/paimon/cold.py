@@ -25,15 +25,21 @@ import pyarrow.compute as pc
 
 from lakewarden.errors import CommitLost, CommitUnknown, NoSuchTable, PolicyError, Refused
 from lakewarden.model.location import Location, join
-from lakewarden.model.table import COLD_SOURCE, COLD_SOURCE_UUID, Ref, TableView
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import COLD_SOURCE, COLD_SOURCE_UUID, Ref, TableRef, TableView
 from lakewarden.tables.cold import refuse_other, rehome
 from lakewarden.tables.interface import ColdHome, CommitGuard, Copying
 from lakewarden.tables.jvm import JavaError, java_reason
 from lakewarden.tables.paimon.catalog import PaimonCatalogs
-from lakewarden.tables.paimon.commit_lock import HeldLock
-from lakewarden.tables.paimon.manifest_reader import PaimonReader
-from lakewarden.tables.paimon.metadata import GAP, NOTHING, PaimonFiles, PaimonRoot, main_snapshots, past
+from lakewarden.tables.paimon.commit import HeldLock
+from lakewarden.tables.paimon.metadata import (
+    GAP,
+    NOTHING,
+    PaimonFiles,
+    PaimonReader,
+    PaimonRoot,
+    main_snapshots,
+    past,
+)
 from lakewarden.tables.paimon.reachability import PaimonReachability
 
 _DATA = pa.array(["data", "index"])

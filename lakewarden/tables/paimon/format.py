@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 from lakewarden.errors import PolicyError, UsageError
 from lakewarden.model.files import FileSet, Manifest
 from lakewarden.model.location import normal
-from lakewarden.model.table import Counters, TableView
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import Counters, TableRef, TableView
 from lakewarden.tables.interface import (
     ColdTier,
     CommitGuard,
@@ -27,26 +26,20 @@ from lakewarden.tables.interface import (
     TableWriter,
 )
 from lakewarden.tables.jvm import JavaError
-from lakewarden.tables.manifest_cache import ReachCache
-from lakewarden.tables.metadata_cache import CachedMetadata
+from lakewarden.tables.metadata_cache import CachedMetadata, ReachCache
 from lakewarden.tables.metadata_walk import WalkResult
 from lakewarden.tables.paimon import partitions
 from lakewarden.tables.paimon.adoption import PaimonLoads
 from lakewarden.tables.paimon.catalog import PaimonCatalogs
 from lakewarden.tables.paimon.cold import PaimonCold
-from lakewarden.tables.paimon.commit_lock import Guard, HeldLock
+from lakewarden.tables.paimon.commit import Guard, HeldLock
 from lakewarden.tables.paimon.errors import catalog_error
-from lakewarden.tables.paimon.files import read_files
-from lakewarden.tables.paimon.history import read_replaced
-from lakewarden.tables.paimon.manifest_reader import Decoder, PaimonReader
-from lakewarden.tables.paimon.manifests import manifests
-from lakewarden.tables.paimon.metadata import Known, PaimonFiles, read_metadata
+from lakewarden.tables.paimon.metadata import Decoder, Known, PaimonFiles, PaimonReader, read_metadata
 from lakewarden.tables.paimon.metadata_walk import survey
-from lakewarden.tables.paimon.reachability import PaimonReachability
-from lakewarden.tables.paimon.rewrite_support import PaimonRewrites
-from lakewarden.tables.paimon.roots import Existing
+from lakewarden.tables.paimon.reachability import Existing, PaimonReachability
+from lakewarden.tables.paimon.rewrite import PaimonRewrites, manifests
 from lakewarden.tables.paimon.schema import StoredSchemas
-from lakewarden.tables.paimon.view import view_of
+from lakewarden.tables.paimon.view import read_files, read_replaced, view_of
 from lakewarden.tables.paimon.writer import PaimonWriter, WriterDeps
 from lakewarden.tables.reachability import ReachableFiles
 

@@ -24,30 +24,32 @@ from lakewarden.tables.metadata_walk import (
     FileEntries,
     Manifests,
     MissingMetadata,
-    UnreadableMetadata,
-    WalkResult,
-    WalkRoot,
-)
-from lakewarden.tables.metadata_walk import INDEX as INDEX_FILE
-from lakewarden.tables.metadata_walk_steps import (
     Register,
     Rows,
     Spelling,
+    UnreadableMetadata,
+    WalkResult,
+    WalkRoot,
     joined,
     lists_of,
     number_lists,
     plain,
 )
-from lakewarden.tables.paimon.manifest_reader import (
+from lakewarden.tables.metadata_walk import INDEX as INDEX_FILE
+from lakewarden.tables.paimon.metadata import (
     DELETED,
     INDEX,
+    MAIN,
     VECTORS,
+    PaimonFiles,
+    PaimonMetadata,
     PaimonReader,
+    PaimonRoot,
     is_index,
     is_shared,
+    newest_run,
 )
-from lakewarden.tables.paimon.metadata import MAIN, PaimonFiles, PaimonMetadata, PaimonRoot, newest_run
-from lakewarden.tables.paimon.roots import Existing, RootLists, kept_lists, list_lengths, named_by
+from lakewarden.tables.paimon.reachability import Existing, RootLists, kept_lists, list_lengths, named_by
 
 _KINDS = {DELETED: DATA, INDEX: INDEX_FILE, VECTORS: VECTOR}
 

@@ -10,13 +10,11 @@ from typing import Any
 from lakewarden import clock
 from lakewarden.errors import CommitLost
 from lakewarden.model.files import KeyKind, LivePartition, PartitionKey
-from lakewarden.model.table import TableView
-from lakewarden.model.table_name import TableRef
+from lakewarden.model.table import TableRef, TableView
 from lakewarden.tables.interface import Dropped, PartitionSet
 from lakewarden.tables.jvm import JavaError, java_reason
 from lakewarden.tables.paimon.catalog import PaimonCatalogs
-from lakewarden.tables.paimon.commit import Find, commit, new_identifier
-from lakewarden.tables.paimon.commit_lock import HeldLock
+from lakewarden.tables.paimon.commit import Find, HeldLock, commit, new_identifier
 from lakewarden.tables.paimon.errors import catalog_error
 from lakewarden.tables.partition_filter import matching
 

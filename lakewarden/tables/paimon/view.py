@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from lakewarden.clock import from_millis
+from lakewarden.model.files import DeleteFile, FileSet, Partition
 from lakewarden.model.table import (
     Changelogs,
     Counters,
@@ -16,10 +22,14 @@ from lakewarden.model.table import (
     PartitionSpec,
     Ref,
     Snapshot,
+    TableRef,
     TableView,
     cold_properties,
 )
-from lakewarden.model.table_name import TableRef
+from lakewarden.tables.interface import DataFile, FilesWithDeletes, ReplacedFiles
+from lakewarden.tables.jvm import JavaError
+from lakewarden.tables.paimon.catalog import PaimonCatalogs
+from lakewarden.tables.paimon.errors import catalog_error
 from lakewarden.tables.paimon.metadata import (
     MAIN,
     PaimonMetadata,
@@ -28,6 +38,46 @@ from lakewarden.tables.paimon.metadata import (
     main_snapshots,
     newest_run,
 )
+
+# Bytes around a deletion vector: its length before it, its checksum after it.
+_FRAME = 8
+
+
+def read_files(catalogs: PaimonCatalogs, ref: TableRef, snapshot_id: int) -> FileSet:
+    """All live data files as Arrow. The JVM writes them to one local stream file.
+
+    Each bucket of a partition counts as an own partition for the planner, so that an output never mixes files of two buckets.
+    """
+    table = catalogs.load(ref)
+    with tempfile.TemporaryDirectory(prefix="lakewarden-") as folder:
+        stream = Path(folder) / "files.arrow"
+        try:
+            scan = catalogs.files.scan(table, snapshot_id, str(stream))
+        except JavaError as error:
+            # An unreadable manifest stops the plan: a partial file list is worse than none.
+            raise catalog_error(error, f"the metadata of {ref}") from error
+        files = pa.ipc.open_stream(stream.read_bytes()).read_all()
+    partitions = tuple(
+        Partition(number, 0, each["path"], tuple(each["values"]))
+        for number, each in enumerate(json.loads(scan.places()))
+    )
+    deletes = tuple(_vector(each) for each in json.loads(scan.deletes()))
+    return FileSet(snapshot_id, partitions, files, scan, deletes, ordered=bool(scan.ordered()))
+
+
+def _vector(row: dict[str, Any]) -> DeleteFile:
+    return DeleteFile(
+        key=f"{row['path']}#{row['offset']}",
+        kind="vector",
+        path=row["path"],
+        format="paimon",
+        bytes=row["length"] + _FRAME,
+        records=row["records"] or -1,
+        sequence_number=0,
+        content_offset=row["offset"],
+        content_size=row["length"] + _FRAME,
+    )
+
 
 _FORMAT_VERSION = 1
 
@@ -168,3 +218,36 @@ def _spec(schema: Mapping[str, Any]) -> PartitionSpec:
 def _counters(head: PaimonRoot | None, snapshots: int) -> Counters:
     records = int(head.content.get("totalRecordCount") or 0) if head else 0
     return Counters(records=records, snapshots=snapshots)
+
+
+def read_replaced(catalogs: PaimonCatalogs, view: TableView, snapshot_id: int) -> ReplacedFiles:
+    after = read_files(catalogs, view.ref, snapshot_id)
+    if view.snapshot(snapshot_id - 1) is None:
+        missing = f"snapshot {snapshot_id - 1} before it has expired, so the removed files are unknown"
+        return ReplacedFiles(
+            _schema(catalogs, view, after, after), FilesWithDeletes(()), _files(after, None), missing
+        )
+    before = read_files(catalogs, view.ref, snapshot_id - 1)
+    return ReplacedFiles(_schema(catalogs, view, after, before), _files(before, after), _files(after, before))
+
+
+def _files(mine: FileSet, others: FileSet | None) -> FilesWithDeletes:
+    """The files of one snapshot that the other does not have."""
+    table = mine.files
+    if others is not None:
+        table = table.filter(pc.invert(pc.is_in(table["path"], others.files["path"].combine_chunks())))
+    names = ("path", "format", "bytes", "records", "sequence_number", "row_groups", "encrypted", "deletes")
+    rows = table.select(names).to_pylist()
+    return FilesWithDeletes(
+        tuple(DataFile(**{**row, "spec_id": 0, "deletes": tuple(row["deletes"])}) for row in rows),
+        mine.deletes,
+    )
+
+
+def _schema(catalogs: PaimonCatalogs, view: TableView, after: FileSet, before: FileSet) -> str:
+    """The schema of the newest added file."""
+    paths = [file.path for file in _files(after, before).files]
+    if not paths:
+        return view.schema_json
+    schema: str = catalogs.files.schemaOf(catalogs.load(view.ref), after.handle, json.dumps(paths))
+    return schema

@@ -1,1 +1,0 @@
-"""A messy sample lake that needs no services, to try Lakewarden on."""
