@@ -39,7 +39,7 @@ lint: $(STAMP)   ## ruff and mypy --strict
 	@.venv/bin/mypy --strict --no-error-summary lakewarden
 
 unit: $(STAMP)   ## the pure tests only: no Spark, no services
-	@$(PY) -m pytest tests/unit $(PYTEST_ARGS)
+	@$(PY) -m pytest -m "not (spark or services or crash)" $(PYTEST_ARGS)
 
 crash: services  ## kill a real process at every journaled step, let others in at every moment, then check the tables
 	@$(PY) -m pytest -m "crash or nightly" $(IN_PARALLEL) $(PYTEST_ARGS)
@@ -54,7 +54,7 @@ chaos: test-jars test-s3 ## two workers whose leader, Spark, database and store 
 	@$(PY) -m bench.chaos $(ARGS)
 
 histories: test-jars ## 10,000 random histories of modelled tables and 100 of real ones: no file that is needed is deleted
-	@LAKEWARDEN_HISTORIES=10000 LAKEWARDEN_REAL_HISTORIES=100 $(PY) -m pytest -s tests/histories tests/spark/test_histories.py $(PYTEST_ARGS)
+	@LAKEWARDEN_HISTORIES=10000 LAKEWARDEN_REAL_HISTORIES=100 $(PY) -m pytest -s tests/histories $(PYTEST_ARGS)
 
 interop: test-jars test-s3 ## Lakewarden beside real Flink, Trino, Hive, Nessie and six readers; ARGS="flink trino" for some
 	@$(PY) -m tests.interop $(ARGS)

@@ -37,6 +37,9 @@ if "TMPDIR" not in os.environ and os.access(_MEMORY, os.W_OK) and shutil.disk_us
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from lakewarden.state.database import State
+    from tests.support.lab import Lab
+    from tests.support.paimon import PaimonLab
     from tests.support.postgres import Database, Postgres
     from tests.support.rest_catalog import RestCatalog
     from tests.support.s3 import S3, Bucket
@@ -48,12 +51,12 @@ _SERVICES = {"postgres", "rest_catalog", "s3", "exact_s3"}
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what each test needs, by its folder and its fixtures."""
+    """Marks what each test needs, by its fixtures and its folder; other tests say `services` themselves."""
     for item in items:
         folder, fixtures = item.path.parent.name, set(getattr(item, "fixturenames", ()))
         if "spark" in fixtures:
             item.add_marker("spark")
-        if folder == "services" or fixtures & _SERVICES:
+        if fixtures & _SERVICES:
             item.add_marker("services")
         if folder == "crash":
             item.add_marker("crash")
@@ -164,3 +167,40 @@ def exact_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
 
     with s3_server(tmp_path_factory.mktemp("exact-s3"), "moto") as server:
         yield server
+
+
+@pytest.fixture
+def lab(spark: SparkSession, tmp_path: Path) -> Iterator[Lab]:
+    from tests.support.lab import Lab, lakewarden
+    from tests.support.spark import add_catalog, remove_catalog
+
+    warehouse = tmp_path / "warehouse"
+    catalog = add_catalog(spark, {"type": "hadoop", "warehouse": str(warehouse)})
+    with lakewarden(spark, f"sqlite:///{tmp_path}/state.db") as lw:
+        yield Lab(spark, catalog, warehouse, lw)
+    remove_catalog(spark, catalog)
+
+
+@pytest.fixture
+def paimon(spark: SparkSession, tmp_path: Path) -> Iterator[PaimonLab]:
+    from tests.support.paimon import paimon_lab
+
+    with paimon_lab(spark, tmp_path) as lab:
+        yield lab
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/state.db"
+    address: str = request.getfixturevalue("pg_database").url
+    return address.replace("postgresql+psycopg://", "postgresql://")
+
+
+@pytest.fixture
+def state(url: str) -> Iterator[State]:
+    from lakewarden.state.database import State
+
+    opened = State.open(url)
+    yield opened
+    opened.close()

@@ -1,7 +1,7 @@
 """An order-free digest of rows: equal before and after a rewrite, and for as long as the rows are kept.
 
 It is stored with the snapshot and may be computed again from other files years later, so it is defined here in plain
-arithmetic modulo 2**64, and no release may change it (tests/unit/test_digest.py holds a second, slow implementation):
+arithmetic modulo 2**64, and no release may change it (tests/rewrite/test_digest.py holds a second, slow implementation):
 
     fold(x)               x xor x >> 32
     spread(x, a, b)       fold(x * a) * b

@@ -21,12 +21,12 @@ from lakewarden.model.run import RunState
 from lakewarden.state.cold import ColdSnapshots
 from lakewarden.state.schema import cold_snapshots
 from lakewarden.state.trash_batches import FileState
-from tests.services.test_s3_cold import data
-from tests.services.test_s3_tables import catalog_properties
+from tests.cold.test_s3_cold import data
 from tests.support.lab import Lab, lakewarden
 from tests.support.nightly import nightly_except
 from tests.support.s3 import S3
 from tests.support.spark import add_catalog, remove_catalog
+from tests.tables.test_s3_tables import catalog_properties
 
 pytestmark = pytest.mark.crash
 

@@ -79,7 +79,7 @@ def kill_at(folder: Path, table: str, death: Death) -> None:
     assert done.returncode == -signal.SIGKILL, f"it did not die: {done.stdout}{done.stderr[-2000:]}"
 
 
-# tests/services/test_history_state.py kills a fold alone, on both databases, every time.
+# tests/state/test_history_state.py kills a fold alone, on both databases, every time.
 @pytest.mark.nightly
 @pytest.mark.parametrize("death", EVERY, ids=str)
 def test_a_killed_fold(lab: Lab, tmp_path: Path, death: Death) -> None:

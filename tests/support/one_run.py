@@ -1,4 +1,4 @@
-"""A whole run in a process of its own, on a Spark master of its own: what `tests/services/one_run.py` prints."""
+"""A whole run in a process of its own, on a Spark master of its own: what `tests/clusters/one_run.py` prints."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-_SCRIPT = Path(__file__).parents[1] / "services" / "one_run.py"
+_SCRIPT = Path(__file__).parents[1] / "clusters" / "one_run.py"
 
 
 def one_run(

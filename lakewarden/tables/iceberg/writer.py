@@ -1,4 +1,4 @@
-"""The only way to change an Iceberg table. Every method calls the guard first; tests/unit/test_commit_guard.py checks each."""
+"""The only way to change an Iceberg table. Every method calls the guard first; tests/tables/test_commit_guard.py checks each."""
 
 from __future__ import annotations
 
