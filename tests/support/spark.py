@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from lakewarden.spark.jars import ensure_jars
-from lakewarden.spark.session import open_session
+from lakewarden.spark.session import abandon_session, open_session
 from lakewarden.tables.jvm import bridge
 
 # Tables of tests are tiny: a query of theirs is planned once, not again after each of its stages.
@@ -34,6 +35,8 @@ class Warehouse:
 def shared_session() -> SparkSession:
     """Two cores, with what Iceberg, Paimon and their JDBC catalogs need, on S3 too."""
     jars = ensure_jars(["base", "jdbc", "s3", "paimon", "paimon-s3"])
+    if SparkContext._gateway is not None:
+        abandon_session()  # a test that ran earlier in this process started a JVM without these jars
     session = open_session("local[2]", _QUICK, jars)
     files = bridge(session, Path(__file__).with_name("LocalFiles.java"), "lakewarden.tests.LocalFiles")
     files.use(session._jsc.hadoopConfiguration())
