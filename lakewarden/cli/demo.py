@@ -1,4 +1,8 @@
-"""`lakewarden demo`: make a messy sample lake and compact it."""
+"""`lakewarden demo`: make a messy sample lake and compact it.
+
+The lake's folder is created again each time; a folder that something else created is never used. The table
+is telemetry by day, in many small files as a badly tuned stream writes it.
+"""
 
 from __future__ import annotations
 
@@ -30,133 +34,15 @@ if TYPE_CHECKING:
     from lakewarden.model.run import Run
 
 
+FOLDER = Path("lakewarden-demo")
+
 CATALOG = "lake"
-TABLE = f"{CATALOG}.demo.events"
-_MARK = ".made-by-lakewarden-demo"
-
-_CONFIG = """\
-# Written by `lakewarden demo`. Change any value and run the commands again.
-
-[state]
-url = "sqlite:///state.db"        # runs, steps and policies; beside this file
-
-[catalogs.{catalog}]
-type = "hadoop"                   # Iceberg's simplest catalog: a folder
-warehouse = "{warehouse}"
-
-[policy]
-rewrite_min_input_files = 8       # small files a partition needs before it is compacted
-"""
-
-
-def make_folder(folder: Path) -> Path:
-    """Create a new, empty lake in the folder and return its configuration file. The lake of an earlier demo
-    is removed."""
-    place = folder.absolute()
-    if place.is_symlink() or (place.exists() and not (place / _MARK).is_file()):
-        raise Refused(
-            action="overwrite",
-            target=str(folder),
-            reason="it was not made by the demo",
-            hint="name another folder: `lakewarden demo FOLDER`, or move this one away",
-        )
-    if place.exists():
-        shutil.rmtree(place)
-    place.mkdir(parents=True)
-    (place / _MARK).write_text("`lakewarden demo` deletes this folder and creates it again\n", "utf-8")
-    config = place / "lakewarden.toml"
-    config.write_text(_CONFIG.format(catalog=CATALOG, warehouse=_quoted(place / "warehouse")), "utf-8")
-    return config
-
-
-def _quoted(path: Path) -> str:
-    return str(path).replace("\\", "\\\\").replace('"', '\\"')
-
 
 COMMITS = 4
 DAYS = 6
 FILES_PER_DAY = 15  # files per day and commit: one per writing task
 ROWS_PER_COMMIT = 240_000
 ASKED_DAYS = ("2026-03-02", "2026-03-03")
-
-_CREATE = """
-create table {table} (
-    device string, metric string, at timestamp, day date, value double, quality int
-) using iceberg partitioned by (day)
-tblproperties ('write.distribution-mode' = 'none', 'write.spark.fanout.enabled' = 'true', 'write.object-storage.enabled' = 'false')
-"""
-
-_ROWS = """
-select
-    concat('device-', lpad(cast(id % 500 as string), 4, '0')) as device,
-    element_at(array('temperature', 'voltage', 'pressure', 'current'), cast(id % 4 as int) + 1) as metric,
-    timestampadd(SECOND, cast((id * 7919 + {commit}) % 86400 as int), cast(date_add(date'2026-03-01', cast(id % {days} as int)) as timestamp)) as at,
-    date_add(date'2026-03-01', cast(id % {days} as int)) as day,
-    round(20 + 5 * sin(id / 1000.0) + (xxhash64(id, {commit}) % 1000) / 500.0, 3) as value,
-    cast(id % 3 as int) as quality
-from range({first}, {end}, 1, {tasks})
-"""
-
-_QUESTION = "select device, avg(value), max(value) from {table} where day in ({days}) group by device"
-
-
-@dataclass(frozen=True, slots=True)
-class Content:
-    """A checksum of a snapshot's rows in two numbers: equal rows have equal numbers."""
-
-    rows: int
-    checksum: str
-
-
-@dataclass(frozen=True, slots=True)
-class Telemetry:
-    spark: Any
-    table: str
-
-    def create(self) -> None:
-        self.spark.sql(f"create namespace if not exists {self.table.rsplit('.', 1)[0]}")
-        self.spark.sql(_CREATE.format(table=self.table))
-
-    def append(self, commit: int) -> None:
-        """One commit of many small files: every task writes a file for every day."""
-        rows = _ROWS.format(
-            commit=commit,
-            days=DAYS,
-            first=commit * ROWS_PER_COMMIT,
-            end=(commit + 1) * ROWS_PER_COMMIT,
-            tasks=FILES_PER_DAY,
-        )
-        self.spark.sql(rows).writeTo(self.table).append()
-
-    def content(self, snapshot_id: int | None = None) -> Content:
-        at = "" if snapshot_id is None else f" version as of {snapshot_id}"
-        row = self.spark.sql(
-            f"select count(*), bit_xor(xxhash64(*)), sum(crc32(cast(xxhash64(*) as string))) from {self.table}{at}"
-        ).first()
-        return Content(int(row[0]), f"{row[1] & 0xFFFFFFFFFFFFFFFF:016x}-{row[2]:x}")
-
-    def query_seconds(self, times: int = 3) -> float:
-        """The fastest of several queries, after a first one that only warms up."""
-        query = _QUESTION.format(table=self.table, days=self._asked())
-        return min([self._timed(query) for _ in range(times + 1)][1:])
-
-    def _timed(self, query: str) -> float:
-        began = clock.monotonic()
-        self.spark.sql(query).collect()
-        return clock.monotonic() - began
-
-    def files_opened(self) -> int:
-        """How many files the query has to read."""
-        row = self.spark.sql(
-            f"select count(*) from {self.table}.files where partition.day in ({self._asked()})"
-        ).first()
-        return int(row[0])
-
-    def _asked(self) -> str:
-        return ", ".join(f"date'{day}'" for day in ASKED_DAYS)
-
-
-FOLDER = Path("lakewarden-demo")
 
 
 def register(app: typer.Typer) -> None:
@@ -369,3 +255,122 @@ def _gain(old: float, new: float, better: str) -> Text:
 
 def _next(command: str, why: str) -> Text:
     return Text.assemble(f"  {why}\n    ", look.command(command))
+
+
+TABLE = f"{CATALOG}.demo.events"
+_MARK = ".made-by-lakewarden-demo"
+
+_CONFIG = """\
+# Written by `lakewarden demo`. Change any value and run the commands again.
+
+[state]
+url = "sqlite:///state.db"        # runs, steps and policies; beside this file
+
+[catalogs.{catalog}]
+type = "hadoop"                   # Iceberg's simplest catalog: a folder
+warehouse = "{warehouse}"
+
+[policy]
+rewrite_min_input_files = 8       # small files a partition needs before it is compacted
+"""
+
+
+def make_folder(folder: Path) -> Path:
+    """Create a new, empty lake in the folder and return its configuration file. The lake of an earlier demo
+    is removed."""
+    place = folder.absolute()
+    if place.is_symlink() or (place.exists() and not (place / _MARK).is_file()):
+        raise Refused(
+            action="overwrite",
+            target=str(folder),
+            reason="it was not made by the demo",
+            hint="name another folder: `lakewarden demo FOLDER`, or move this one away",
+        )
+    if place.exists():
+        shutil.rmtree(place)
+    place.mkdir(parents=True)
+    (place / _MARK).write_text("`lakewarden demo` deletes this folder and creates it again\n", "utf-8")
+    config = place / "lakewarden.toml"
+    config.write_text(_CONFIG.format(catalog=CATALOG, warehouse=_quoted(place / "warehouse")), "utf-8")
+    return config
+
+
+def _quoted(path: Path) -> str:
+    return str(path).replace("\\", "\\\\").replace('"', '\\"')
+
+
+_CREATE = """
+create table {table} (
+    device string, metric string, at timestamp, day date, value double, quality int
+) using iceberg partitioned by (day)
+tblproperties ('write.distribution-mode' = 'none', 'write.spark.fanout.enabled' = 'true', 'write.object-storage.enabled' = 'false')
+"""
+
+_ROWS = """
+select
+    concat('device-', lpad(cast(id % 500 as string), 4, '0')) as device,
+    element_at(array('temperature', 'voltage', 'pressure', 'current'), cast(id % 4 as int) + 1) as metric,
+    timestampadd(SECOND, cast((id * 7919 + {commit}) % 86400 as int), cast(date_add(date'2026-03-01', cast(id % {days} as int)) as timestamp)) as at,
+    date_add(date'2026-03-01', cast(id % {days} as int)) as day,
+    round(20 + 5 * sin(id / 1000.0) + (xxhash64(id, {commit}) % 1000) / 500.0, 3) as value,
+    cast(id % 3 as int) as quality
+from range({first}, {end}, 1, {tasks})
+"""
+
+_QUESTION = "select device, avg(value), max(value) from {table} where day in ({days}) group by device"
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A checksum of a snapshot's rows in two numbers: equal rows have equal numbers."""
+
+    rows: int
+    checksum: str
+
+
+@dataclass(frozen=True, slots=True)
+class Telemetry:
+    spark: Any
+    table: str
+
+    def create(self) -> None:
+        self.spark.sql(f"create namespace if not exists {self.table.rsplit('.', 1)[0]}")
+        self.spark.sql(_CREATE.format(table=self.table))
+
+    def append(self, commit: int) -> None:
+        """One commit of many small files: every task writes a file for every day."""
+        rows = _ROWS.format(
+            commit=commit,
+            days=DAYS,
+            first=commit * ROWS_PER_COMMIT,
+            end=(commit + 1) * ROWS_PER_COMMIT,
+            tasks=FILES_PER_DAY,
+        )
+        self.spark.sql(rows).writeTo(self.table).append()
+
+    def content(self, snapshot_id: int | None = None) -> Content:
+        at = "" if snapshot_id is None else f" version as of {snapshot_id}"
+        row = self.spark.sql(
+            f"select count(*), bit_xor(xxhash64(*)), sum(crc32(cast(xxhash64(*) as string))) from {self.table}{at}"
+        ).first()
+        return Content(int(row[0]), f"{row[1] & 0xFFFFFFFFFFFFFFFF:016x}-{row[2]:x}")
+
+    def query_seconds(self, times: int = 3) -> float:
+        """The fastest of several queries, after a first one that only warms up."""
+        query = _QUESTION.format(table=self.table, days=self._asked())
+        return min([self._timed(query) for _ in range(times + 1)][1:])
+
+    def _timed(self, query: str) -> float:
+        began = clock.monotonic()
+        self.spark.sql(query).collect()
+        return clock.monotonic() - began
+
+    def files_opened(self) -> int:
+        """How many files the query has to read."""
+        row = self.spark.sql(
+            f"select count(*) from {self.table}.files where partition.day in ({self._asked()})"
+        ).first()
+        return int(row[0])
+
+    def _asked(self) -> str:
+        return ", ".join(f"date'{day}'" for day in ASKED_DAYS)

@@ -1,5 +1,8 @@
 """Output: reports to standard output, errors and progress to standard error. With `--json` only one JSON
-document."""
+document.
+
+Long work shows a bar on a terminal, a line every few seconds elsewhere, and nothing with `--json`.
+"""
 
 from __future__ import annotations
 

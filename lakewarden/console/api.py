@@ -1,4 +1,5 @@
-"""The reading part of the REST API: everything the command line reads, with the fields of `--json`.
+"""The REST API. The reading part has everything that the command line reads, with the fields of `--json`. Each
+route of the acting part calls a function of `actions`, which records who did it.
 
 Handlers are plain functions, so each runs on its own thread and does not block the others. Most read only the
 state database. Those that read a table say so: they start Spark on the first call, and only a few of them run

@@ -6,6 +6,8 @@ The client's answer depends on how far the commit came:
     the catalog or the state database is unavailable    503: nothing was forwarded
     forwarded                                           the catalog's own answer, whatever it is
     forwarded, and no whole answer came                 500, unknown: never reported as failed, never sent again
+
+The state database is queried in threads: a slow database delays commits, never the event loop.
 """
 
 from __future__ import annotations
@@ -41,78 +43,6 @@ from lakewarden.state.policies import StoredPolicies
 from lakewarden.state.run_queries import expiring_now
 from lakewarden.state.runs import Journal
 
-_THREADS = 8
-_HEALTH_SECONDS = 2.0
-
-T = TypeVar("T")
-
-
-class Facts:
-    def __init__(self, state: State) -> None:
-        self._state = state
-        self._looking: asyncio.Future[bool] | None = None
-        self._pins = Pins(state)
-        self._journal = Journal(state)
-        self._policies = StoredPolicies(state)
-        self._cold = ColdTables(state)
-        self._threads = ThreadPoolExecutor(_THREADS, "lakewarden-facts")
-
-    def close(self) -> None:
-        self._threads.shutdown()
-
-    async def stored(self, table: str) -> Mapping[str, object]:
-        """The table's stored policy."""
-        return await self._ask(lambda: self._policies.get(table))
-
-    async def believed(self, seen: TableNow) -> TableNow:
-        """The table without the properties of a colder tier, if hand-off recorded nothing in the table's
-        folder.
-
-        Otherwise one commit that sets such a property would block all later commits, even the one that removes
-        it.
-        """
-        marks = cold_properties(seen.properties)
-        if not marks:
-            return seen
-        live = await self._ask(lambda: self._cold.source(seen.properties, seen.uuid, seen.location))
-        if live:
-            return seen
-        left = {name: each for name, each in seen.properties.items() if name not in marks}
-        return replace(seen, properties=left)
-
-    async def now(self, table: TableRef, seen: TableNow) -> CurrentTable:
-        """The table as its catalog shows it, with the active pins and the snapshots that Lakewarden is expiring now."""
-
-        def found() -> CurrentTable:
-            at = clock.now()
-            pins = self._pins.live(seen.uuid, at)
-            going = expiring_now(self._journal, str(table))
-            return CurrentTable(seen.refs, pins, going, seen.uuid, seen.properties, seen.snapshots, at)
-
-        return await self._ask(found)
-
-    async def answers(self) -> bool:
-        """Whether the state database answers in time. Only one query runs at a time, however many callers
-        wait."""
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.ensure_future(self._ask(self._reached))
-        try:
-            return await asyncio.wait_for(asyncio.shield(self._looking), _HEALTH_SECONDS)
-        except TimeoutError:
-            return False
-
-    def _reached(self) -> bool:
-        try:
-            with self._state.read() as connection:
-                connection.execute(select(1))
-        except (LakewardenError, SQLAlchemyError):
-            return False
-        return True
-
-    async def _ask(self, question: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, question)
-
-
 log = logging.getLogger(__name__)
 
 _EXPECTED = (LakewardenError, SQLAlchemyError)
@@ -123,6 +53,8 @@ _READERS = 2
 _REASON_LETTERS = 300
 _REASONS = 20
 _HINT = "see `lakewarden policy {table}` and `lakewarden holds {table}`"
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,3 +321,73 @@ def _why(error: Exception) -> str:
 
 def _words(error: Exception) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+_THREADS = 8
+_HEALTH_SECONDS = 2.0
+
+
+class Facts:
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._looking: asyncio.Future[bool] | None = None
+        self._pins = Pins(state)
+        self._journal = Journal(state)
+        self._policies = StoredPolicies(state)
+        self._cold = ColdTables(state)
+        self._threads = ThreadPoolExecutor(_THREADS, "lakewarden-facts")
+
+    def close(self) -> None:
+        self._threads.shutdown()
+
+    async def stored(self, table: str) -> Mapping[str, object]:
+        """The table's stored policy."""
+        return await self._ask(lambda: self._policies.get(table))
+
+    async def believed(self, seen: TableNow) -> TableNow:
+        """The table without the properties of a colder tier, if hand-off recorded nothing in the table's
+        folder.
+
+        Otherwise one commit that sets such a property would block all later commits, even the one that removes
+        it.
+        """
+        marks = cold_properties(seen.properties)
+        if not marks:
+            return seen
+        live = await self._ask(lambda: self._cold.source(seen.properties, seen.uuid, seen.location))
+        if live:
+            return seen
+        left = {name: each for name, each in seen.properties.items() if name not in marks}
+        return replace(seen, properties=left)
+
+    async def now(self, table: TableRef, seen: TableNow) -> CurrentTable:
+        """The table as its catalog shows it, with the active pins and the snapshots that Lakewarden is expiring now."""
+
+        def found() -> CurrentTable:
+            at = clock.now()
+            pins = self._pins.live(seen.uuid, at)
+            going = expiring_now(self._journal, str(table))
+            return CurrentTable(seen.refs, pins, going, seen.uuid, seen.properties, seen.snapshots, at)
+
+        return await self._ask(found)
+
+    async def answers(self) -> bool:
+        """Whether the state database answers in time. Only one query runs at a time, however many callers
+        wait."""
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.ensure_future(self._ask(self._reached))
+        try:
+            return await asyncio.wait_for(asyncio.shield(self._looking), _HEALTH_SECONDS)
+        except TimeoutError:
+            return False
+
+    def _reached(self) -> bool:
+        try:
+            with self._state.read() as connection:
+                connection.execute(select(1))
+        except (LakewardenError, SQLAlchemyError):
+            return False
+        return True
+
+    async def _ask(self, question: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, question)

@@ -1,4 +1,6 @@
-"""A connection of our servers, with limits on the cost of a client that has not sent a request yet."""
+"""Connections of our servers, with limits on the cost of a client that has not sent a request yet. `Server`
+listens: a bound socket, a checked certificate, a ready signal, and a count of connections.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The surroundings of a run, the names of its journaled steps, and its plan and outcome."""
+"""The surroundings of a run, the names of its journaled steps, its plan and outcome, and how it is stopped.
+
+Ctrl-C reaches the main thread only. Runs of a worker are on other threads, so each has a `Stop` that any
+thread may set. The run checks it at moments when no work is half done.
+"""
 
 from __future__ import annotations
 
@@ -21,46 +25,6 @@ from lakewarden.spark.task_slots import TaskSlots
 from lakewarden.state import run_queries
 from lakewarden.state.runs import Journal
 from lakewarden.tables.interface import TableFormat, TableWriter
-
-
-class Stop:
-    """Once set, it stays set. The run itself may also set `event` to end its own threads: then there is no reason."""
-
-    def __init__(self) -> None:
-        self.event = threading.Event()
-        self.reason = ""
-        self._lock = threading.Lock()
-        self._children: WeakSet[Stop] = WeakSet()
-
-    @property
-    def asked(self) -> bool:
-        return bool(self.reason)
-
-    def ask(self, reason: str) -> None:
-        """Set the stop. The first reason stays. Stops made by `child` are set too."""
-        with self._lock:
-            if self.reason:
-                return
-            self.reason = reason
-            children = tuple(self._children)
-        self.event.set()
-        for each in children:
-            each.ask(reason)
-
-    def child(self) -> Stop:
-        """A stop that can be set alone, and that is set together with this one."""
-        made = Stop()
-        with self._lock:
-            self._children.add(made)
-            reason = self.reason
-        if reason:
-            made.ask(reason)
-        return made
-
-    def check(self) -> None:
-        """Raises Stopped if the stop is set. Called where no work is half done."""
-        if self.reason:
-            raise Stopped(reason=self.reason)
 
 
 class StepName(StrEnum):
@@ -106,6 +70,46 @@ class HistoryStep(StrEnum):
 
     FOLDING = "folding"  # entries may be in a detail from here on, or a file that nothing names may be left
     FOLDED = "folded"
+
+
+class Stop:
+    """Once set, it stays set. The run itself may also set `event` to end its own threads: then there is no reason."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        self.reason = ""
+        self._lock = threading.Lock()
+        self._children: WeakSet[Stop] = WeakSet()
+
+    @property
+    def asked(self) -> bool:
+        return bool(self.reason)
+
+    def ask(self, reason: str) -> None:
+        """Set the stop. The first reason stays. Stops made by `child` are set too."""
+        with self._lock:
+            if self.reason:
+                return
+            self.reason = reason
+            children = tuple(self._children)
+        self.event.set()
+        for each in children:
+            each.ask(reason)
+
+    def child(self) -> Stop:
+        """A stop that can be set alone, and that is set together with this one."""
+        made = Stop()
+        with self._lock:
+            self._children.add(made)
+            reason = self.reason
+        if reason:
+            made.ask(reason)
+        return made
+
+    def check(self) -> None:
+        """Raises Stopped if the stop is set. Called where no work is half done."""
+        if self.reason:
+            raise Stopped(reason=self.reason)
 
 
 @dataclass(frozen=True, slots=True)

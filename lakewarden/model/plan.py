@@ -21,39 +21,6 @@ SkippedRow = tuple[str, int, int, Reason]
 
 
 @dataclass(frozen=True, slots=True)
-class Skipped(Plain):
-    """Things that a plan looked at and leaves unchanged, and why. Equal ones are counted together."""
-
-    what: str
-    count: int
-    bytes: int
-    why: Reason
-
-    JSON_KEYS = "what count bytes kind reason"
-
-    @property
-    def kind(self) -> ReasonKind:
-        return self.why.kind
-
-    @property
-    def reason(self) -> str:
-        """For people. Code looks at `kind`."""
-        return self.why.text
-
-    def row(self) -> SkippedRow:
-        return self.what, self.count, self.bytes, self.why
-
-
-@dataclass(frozen=True, slots=True)
-class FileToTrash:
-    """A file marked for deletion. It stays on disk until its grace period is over. Size -1: unknown."""
-
-    path: str
-    size: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class Bounds:
     """Limits for every engine.
 
@@ -64,6 +31,15 @@ class Bounds:
     branch: str
     max_output_bytes: int
     commit_attempts: int = 16
+
+
+@dataclass(frozen=True, slots=True)
+class FileToTrash:
+    """A file marked for deletion. It stays on disk until its grace period is over. Size -1: unknown."""
+
+    path: str
+    size: int
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,3 +138,27 @@ def count_skipped(skipped: Sequence[SkippedRow]) -> tuple[Skipped, ...]:
     return tuple(
         Skipped(what, count, size, reason) for (what, reason), (count, size) in totals.items() if count
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped(Plain):
+    """Things that a plan looked at and leaves unchanged, and why. Equal ones are counted together."""
+
+    what: str
+    count: int
+    bytes: int
+    why: Reason
+
+    JSON_KEYS = "what count bytes kind reason"
+
+    @property
+    def kind(self) -> ReasonKind:
+        return self.why.kind
+
+    @property
+    def reason(self) -> str:
+        """For people. Code looks at `kind`."""
+        return self.why.text
+
+    def row(self) -> SkippedRow:
+        return self.what, self.count, self.bytes, self.why

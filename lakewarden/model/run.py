@@ -1,4 +1,4 @@
-"""Jobs, runs and their steps, the processes that drive them, and their triggers."""
+"""Jobs, runs and their steps, the processes that drive them, their triggers, and the progress of long work."""
 
 from __future__ import annotations
 
@@ -9,30 +9,6 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from lakewarden.model.plain import Plain
-
-
-class Progress(Protocol):
-    def begin(self, what: str, total_bytes: int) -> None:
-        """Work of this size starts."""
-
-    def advance(self, done_bytes: int) -> None:
-        """This much more is done."""
-
-    def note(self, text: str) -> None:
-        """An event that deserves a line: a commit, a skipped group."""
-
-    def end(self) -> None:
-        """The work has ended, with or without success."""
-
-
-class Silent:
-    def begin(self, what: str, total_bytes: int) -> None: ...
-
-    def advance(self, done_bytes: int) -> None: ...
-
-    def note(self, text: str) -> None: ...
-
-    def end(self) -> None: ...
 
 
 class Job(StrEnum):
@@ -140,3 +116,27 @@ class Run(Plain):
     lease_term: int | None = None  # the term of the worker's lease; None for a run started by hand
 
     JSON_KEYS = "id table job state reason started_at ended_at owner trigger counters snapshot_ids plan"
+
+
+class Progress(Protocol):
+    def begin(self, what: str, total_bytes: int) -> None:
+        """Work of this size starts."""
+
+    def advance(self, done_bytes: int) -> None:
+        """This much more is done."""
+
+    def note(self, text: str) -> None:
+        """An event that deserves a line: a commit, a skipped group."""
+
+    def end(self) -> None:
+        """The work has ended, with or without success."""
+
+
+class Silent:
+    def begin(self, what: str, total_bytes: int) -> None: ...
+
+    def advance(self, done_bytes: int) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+    def end(self) -> None: ...

@@ -1,4 +1,6 @@
-"""A table as its metadata describes it: snapshots, refs, partition specs, sort orders."""
+"""A table as its metadata describes it: snapshots, refs, partition specs, sort orders. Its name is one text
+for people and for keys of the state database.
+"""
 
 from __future__ import annotations
 

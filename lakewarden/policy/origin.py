@@ -1,4 +1,4 @@
-"""A policy value and the layer it came from."""
+"""A policy value and the layer it came from. Layers of the configuration apply to tables by patterns."""
 
 from __future__ import annotations
 
@@ -13,24 +13,6 @@ from lakewarden.model.plain import Plain, pick, to_plain
 from lakewarden.model.table import TableRef
 from lakewarden.policy.keys import key
 from lakewarden.policy.values import PolicyValue, show
-
-_QUOTED = re.compile(r"`(?:[^`]|``)+`")
-
-
-def matches(table: TableRef | str, pattern: str) -> bool:
-    """Matches the table's text, `lake.db.events`. `table` as text must be the text that a TableRef prints."""
-    return fnmatchcase(str(table), _printed(pattern))
-
-
-@lru_cache(maxsize=4096)
-def _printed(pattern: str) -> str:
-    """The pattern in the printed form of names: without back-quotes around parts that need none."""
-    return _QUOTED.sub(lambda match: _bare(match[0]), pattern)
-
-
-def _bare(quoted: str) -> str:
-    inner = quoted[1:-1]
-    return quoted if "." in inner or "`" in inner else inner
 
 
 class Layer(StrEnum):
@@ -90,3 +72,22 @@ class Value:
             "origin": str(self.origin),
             "sentence": known.sentence,
         }
+
+
+_QUOTED = re.compile(r"`(?:[^`]|``)+`")
+
+
+def matches(table: TableRef | str, pattern: str) -> bool:
+    """Matches the table's text, `lake.db.events`. `table` as text must be the text that a TableRef prints."""
+    return fnmatchcase(str(table), _printed(pattern))
+
+
+@lru_cache(maxsize=4096)
+def _printed(pattern: str) -> str:
+    """The pattern in the printed form of names: without back-quotes around parts that need none."""
+    return _QUOTED.sub(lambda match: _bare(match[0]), pattern)
+
+
+def _bare(quoted: str) -> str:
+    inner = quoted[1:-1]
+    return quoted if "." in inner or "`" in inner else inner

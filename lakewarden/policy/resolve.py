@@ -8,6 +8,8 @@ Patterns are matched on `catalog.namespace.table` in the order of the file; if s
 
 Table options and table properties come from the writer. They may tune a rewrite or keep more than the layers below them;
 other values are ignored, with the reason, unless the operator trusts the table with that key (`trust_table_properties`).
+
+Two keys that disagree are refused. The message names both, with their values and origins.
 """
 
 from __future__ import annotations
@@ -31,6 +33,12 @@ if TYPE_CHECKING:
     from lakewarden.config.schema import PolicyConfig  # pydantic, which resolving a policy does not need
 
 
+PROPERTY_PREFIX = "lakewarden."
+TRUST = "trust_table_properties"
+_WRITERS = (Layer.TABLE_OPTION, Layer.TABLE_PROPERTY)
+
+T = TypeVar("T")
+
 Values = Mapping[str, Value]
 
 # (lower, upper): the first may not exceed the second.
@@ -47,62 +55,6 @@ NEEDS = (
     ("partition_expiry_enabled", True, "partition_ttl_hours"),
     ("handoff_enabled", True, "handoff_catalog"),
 )
-
-_OWN_LAYERS = frozenset({Layer.TABLE_PROPERTY, Layer.TABLE, Layer.CALL})
-
-
-@dataclass(frozen=True, slots=True)
-class Disagreement:
-    """Two values that cannot both apply. `short` says why, `advice` how to fix it."""
-
-    values: tuple[Value, Value]
-    short: str
-    advice: str
-
-
-def check(values: Values, ignored: Sequence[IgnoredProperty] = ()) -> None:
-    """Raises PolicyError for the first pair that disagrees."""
-    for disagreement in disagreements(values):
-        first, second = disagreement.values
-        unheard = (
-            f"; {each.origin}={each.value} is ignored: {each.reason}"
-            for each in ignored
-            if each.key == second.key
-        )
-        reason = f"{disagreement.short}; {disagreement.advice}{next(unheard, '')}"
-        raise PolicyError(key=first.key, reason=reason)
-    _check_grace(values["delete_grace_hours"])
-
-
-def disagreements(values: Values) -> Iterator[Disagreement]:
-    for name, other in ORDERED:
-        lower, upper = values[name], values[other]
-        low, high = lower.value, upper.value
-        if isinstance(low, int) and isinstance(high, int) and low > high:
-            yield Disagreement(
-                (lower, upper), f"{lower} is more than {upper}", "lower the first or raise the second"
-            )
-    for name, wanted, other in NEEDS:
-        value, needed = values[name], values[other]
-        if value.value == wanted and needed.value is None:
-            yield Disagreement(
-                (value, needed), f"{value} needs {needed.key}, and that is {needed}", "set both"
-            )
-
-
-def _check_grace(grace: Value) -> None:
-    """A grace of 0 must be set for one table: a pattern that covers many tables must not remove it from all of them."""
-    below = isinstance(grace.value, int | float) and grace.value < 1
-    if below and grace.origin.layer not in _OWN_LAYERS:
-        reason = f"{grace} is below 1, which only the table's own policy or the call may ask for"
-        raise PolicyError(key=grace.key, reason=reason)
-
-
-PROPERTY_PREFIX = "lakewarden."
-TRUST = "trust_table_properties"
-_WRITERS = (Layer.TABLE_OPTION, Layer.TABLE_PROPERTY)
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,3 +305,53 @@ def _typed(value: Value, kind: type[T]) -> T:
     if not isinstance(value.value, kind) or (isinstance(value.value, bool) and kind is not bool):
         raise TypeError(f"policy key {value.key} holds {value.value!r}, not {kind.__name__}")
     return value.value
+
+
+_OWN_LAYERS = frozenset({Layer.TABLE_PROPERTY, Layer.TABLE, Layer.CALL})
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """Two values that cannot both apply. `short` says why, `advice` how to fix it."""
+
+    values: tuple[Value, Value]
+    short: str
+    advice: str
+
+
+def check(values: Values, ignored: Sequence[IgnoredProperty] = ()) -> None:
+    """Raises PolicyError for the first pair that disagrees."""
+    for disagreement in disagreements(values):
+        first, second = disagreement.values
+        unheard = (
+            f"; {each.origin}={each.value} is ignored: {each.reason}"
+            for each in ignored
+            if each.key == second.key
+        )
+        reason = f"{disagreement.short}; {disagreement.advice}{next(unheard, '')}"
+        raise PolicyError(key=first.key, reason=reason)
+    _check_grace(values["delete_grace_hours"])
+
+
+def disagreements(values: Values) -> Iterator[Disagreement]:
+    for name, other in ORDERED:
+        lower, upper = values[name], values[other]
+        low, high = lower.value, upper.value
+        if isinstance(low, int) and isinstance(high, int) and low > high:
+            yield Disagreement(
+                (lower, upper), f"{lower} is more than {upper}", "lower the first or raise the second"
+            )
+    for name, wanted, other in NEEDS:
+        value, needed = values[name], values[other]
+        if value.value == wanted and needed.value is None:
+            yield Disagreement(
+                (value, needed), f"{value} needs {needed.key}, and that is {needed}", "set both"
+            )
+
+
+def _check_grace(grace: Value) -> None:
+    """A grace of 0 must be set for one table: a pattern that covers many tables must not remove it from all of them."""
+    below = isinstance(grace.value, int | float) and grace.value < 1
+    if below and grace.origin.layer not in _OWN_LAYERS:
+        reason = f"{grace} is below 1, which only the table's own policy or the call may ask for"
+        raise PolicyError(key=grace.key, reason=reason)

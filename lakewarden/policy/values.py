@@ -1,4 +1,9 @@
-"""Reads and prints one policy value, from TOML, JSON, an environment variable, a table property or `--set k=v`."""
+"""Reads and prints one policy value, from TOML, JSON, an environment variable, a table property or `--set k=v`.
+
+Also parses durations and points in time, and translates a table's native options to policy keys. Every
+layer of ours overrides native options. They are Paimon's, and the one Iceberg option that drops something;
+Iceberg's others only keep more, and expire reads them itself.
+"""
 
 from __future__ import annotations
 
@@ -13,121 +18,9 @@ from lakewarden import clock
 from lakewarden.errors import PolicyError, UsageError
 from lakewarden.policy.filters import WrongFilter, parse
 
-# Longer than any table exists, and short enough to stay inside every calendar.
-_LONGEST = timedelta(days=36_500)
-_YEAR = re.compile(r"[0-9]{4}")
-
-
-def duration(value: str | timedelta | None, what: str) -> timedelta | None:
-    """`2h`, `30m`, `7d`, or a timedelta; None means forever."""
-    if value is None:
-        return None
-    try:
-        length = value if isinstance(value, timedelta) else _read(value)
-        if not timedelta(0) < length <= _LONGEST:
-            raise InvalidValue
-    except (InvalidValue, OverflowError) as error:
-        raise UsageError(
-            reason=f"read {what} {value!r}: it is not how long something lasts",
-            hint="write it as 30m, 2h or 7d",
-        ) from error
-    return length
-
-
-def _read(text: str) -> timedelta:
-    hours = read(ValueType.HOURS, text)
-    assert isinstance(hours, int | float)
-    return timedelta(hours=hours)
-
-
-def moment(told: str | datetime | None, name: str) -> datetime | None:
-    """A time in UTC from ISO 8601 (UTC without a zone), a year, or an age: `2024-03-01T12:00`, `2024`, `90d`."""
-    if told is None:
-        return None
-    try:
-        at = told if isinstance(told, datetime) else _moment(told.strip())
-        return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
-    except (InvalidValue, ValueError, OverflowError):  # the last: in UTC it is outside the calendar
-        raise UsageError(
-            reason=f"read {name} {str(told)!r}: it is no moment",
-            hint="write it as 2024, 2024-03-01, 2024-03-01T12:00 (UTC), or how long ago with its unit: 90d, 12h",
-        ) from None
-
-
-def _moment(text: str) -> datetime:
-    if _YEAR.fullmatch(text):
-        return datetime(int(text), 1, 1, tzinfo=UTC)
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        # A number alone could mean hours, days, or seconds since 1970.
-        if text[-1:].isdigit():
-            raise
-    ago = _read(text)
-    if not timedelta(0) < ago <= _LONGEST:
-        raise InvalidValue
-    return clock.now() - ago
-
+PolicyValue = bool | int | float | str | tuple[str, ...] | tuple[int, ...] | None
 
 REF_AGE = "history.expire.max-ref-age-ms"
-_KEYS = {
-    REF_AGE: "snapshot_ref_retention_hours",
-    "snapshot.time-retained": "snapshot_retention_hours",
-    "snapshot.num-retained.min": "snapshot_min_retained",
-    "snapshot.num-retained.max": "snapshot_max_retained",
-    "snapshot.expire.limit": "snapshot_expire_limit",
-    "partition.expiration-time": "partition_ttl_hours",
-    "partition.expiration-strategy": "partition_expiry_strategy",
-    "partition.timestamp-formatter": "partition_time_formatter",
-    "partition.timestamp-pattern": "partition_time_pattern",
-    "partition.expiration-max-num": "partition_expire_limit",
-}
-_DURATIONS = ("snapshot.time-retained", "partition.expiration-time")
-# A time shorter than the policy allows becomes the shortest allowed one: nothing is dropped earlier than the table says.
-_LEAST = {"partition.expiration-time": 1.0, REF_AGE: 1 / 60}
-_MILLIS_OF_AN_HOUR = 3_600_000
-_MANY_HOURS = 24 * 365 * 1000
-_DURATION = re.compile(r"^\s*(\d+)\s*([a-zµ]*)\s*$")
-_HOURS = {
-    **dict.fromkeys(("d", "day", "days"), 24.0),
-    **dict.fromkeys(("h", "hour", "hours"), 1.0),
-    **dict.fromkeys(("m", "min", "minute", "minutes"), 1 / 60),
-    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1 / 3_600),
-    **dict.fromkeys(("", "ms", "milli", "millis", "millisecond", "milliseconds"), 1 / 3_600_000),
-    **dict.fromkeys(("µs", "micro", "micros", "microsecond", "microseconds"), 1 / 3_600_000_000),
-    **dict.fromkeys(("ns", "nano", "nanos", "nanosecond", "nanoseconds"), 1 / 3_600_000_000_000),
-}
-
-
-def from_options(properties: Mapping[str, str]) -> Iterator[tuple[str, str, object]]:
-    """Option, policy key and value, for every option that is set."""
-    for option, key in _KEYS.items():
-        if option in properties:
-            text = properties[option]
-            if option == REF_AGE:
-                yield from _ref_age(text)
-                continue
-            yield option, key, _hours(option, text) if option in _DURATIONS else text
-
-
-def _ref_age(text: str) -> Iterator[tuple[str, str, object]]:
-    """An age longer than the policy can express means never. An unreadable one is ignored here: expire refuses it by name."""
-    if not text.isdecimal() or not text.isascii() or not int(text):
-        return
-    hours = max(int(text) / _MILLIS_OF_AN_HOUR, _LEAST[REF_AGE])
-    yield REF_AGE, _KEYS[REF_AGE], "none" if hours > _MANY_HOURS else hours
-
-
-def _hours(option: str, text: str) -> float:
-    match = _DURATION.match(text.lower())
-    if match is None or match[2] not in _HOURS:
-        raise PolicyError(
-            key=option, reason=f"found {text!r} in the table's options; write a duration such as 7 d or 36 h"
-        )
-    return max(int(match[1]) * _HOURS[match[2]], _LEAST.get(option, 0.0))
-
-
-PolicyValue = bool | int | float | str | tuple[str, ...] | tuple[int, ...] | None
 
 
 class ValueType(StrEnum):
@@ -344,3 +237,115 @@ _READERS: dict[ValueType, Callable[[object], PolicyValue]] = {
     ValueType.NAMES: _names,
     ValueType.IDS: _ids,
 }
+
+_KEYS = {
+    REF_AGE: "snapshot_ref_retention_hours",
+    "snapshot.time-retained": "snapshot_retention_hours",
+    "snapshot.num-retained.min": "snapshot_min_retained",
+    "snapshot.num-retained.max": "snapshot_max_retained",
+    "snapshot.expire.limit": "snapshot_expire_limit",
+    "partition.expiration-time": "partition_ttl_hours",
+    "partition.expiration-strategy": "partition_expiry_strategy",
+    "partition.timestamp-formatter": "partition_time_formatter",
+    "partition.timestamp-pattern": "partition_time_pattern",
+    "partition.expiration-max-num": "partition_expire_limit",
+}
+_DURATIONS = ("snapshot.time-retained", "partition.expiration-time")
+# A time shorter than the policy allows becomes the shortest allowed one: nothing is dropped earlier than the table says.
+_LEAST = {"partition.expiration-time": 1.0, REF_AGE: 1 / 60}
+_MILLIS_OF_AN_HOUR = 3_600_000
+_MANY_HOURS = 24 * 365 * 1000
+_DURATION = re.compile(r"^\s*(\d+)\s*([a-zµ]*)\s*$")
+_HOURS = {
+    **dict.fromkeys(("d", "day", "days"), 24.0),
+    **dict.fromkeys(("h", "hour", "hours"), 1.0),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 1 / 60),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1 / 3_600),
+    **dict.fromkeys(("", "ms", "milli", "millis", "millisecond", "milliseconds"), 1 / 3_600_000),
+    **dict.fromkeys(("µs", "micro", "micros", "microsecond", "microseconds"), 1 / 3_600_000_000),
+    **dict.fromkeys(("ns", "nano", "nanos", "nanosecond", "nanoseconds"), 1 / 3_600_000_000_000),
+}
+
+
+def from_options(properties: Mapping[str, str]) -> Iterator[tuple[str, str, object]]:
+    """Option, policy key and value, for every option that is set."""
+    for option, key in _KEYS.items():
+        if option in properties:
+            text = properties[option]
+            if option == REF_AGE:
+                yield from _ref_age(text)
+                continue
+            yield option, key, _hours(option, text) if option in _DURATIONS else text
+
+
+def _ref_age(text: str) -> Iterator[tuple[str, str, object]]:
+    """An age longer than the policy can express means never. An unreadable one is ignored here: expire refuses it by name."""
+    if not text.isdecimal() or not text.isascii() or not int(text):
+        return
+    hours = max(int(text) / _MILLIS_OF_AN_HOUR, _LEAST[REF_AGE])
+    yield REF_AGE, _KEYS[REF_AGE], "none" if hours > _MANY_HOURS else hours
+
+
+def _hours(option: str, text: str) -> float:
+    match = _DURATION.match(text.lower())
+    if match is None or match[2] not in _HOURS:
+        raise PolicyError(
+            key=option, reason=f"found {text!r} in the table's options; write a duration such as 7 d or 36 h"
+        )
+    return max(int(match[1]) * _HOURS[match[2]], _LEAST.get(option, 0.0))
+
+
+# Longer than any table exists, and short enough to stay inside every calendar.
+_LONGEST = timedelta(days=36_500)
+_YEAR = re.compile(r"[0-9]{4}")
+
+
+def duration(value: str | timedelta | None, what: str) -> timedelta | None:
+    """`2h`, `30m`, `7d`, or a timedelta; None means forever."""
+    if value is None:
+        return None
+    try:
+        length = value if isinstance(value, timedelta) else _read(value)
+        if not timedelta(0) < length <= _LONGEST:
+            raise InvalidValue
+    except (InvalidValue, OverflowError) as error:
+        raise UsageError(
+            reason=f"read {what} {value!r}: it is not how long something lasts",
+            hint="write it as 30m, 2h or 7d",
+        ) from error
+    return length
+
+
+def _read(text: str) -> timedelta:
+    hours = read(ValueType.HOURS, text)
+    assert isinstance(hours, int | float)
+    return timedelta(hours=hours)
+
+
+def moment(told: str | datetime | None, name: str) -> datetime | None:
+    """A time in UTC from ISO 8601 (UTC without a zone), a year, or an age: `2024-03-01T12:00`, `2024`, `90d`."""
+    if told is None:
+        return None
+    try:
+        at = told if isinstance(told, datetime) else _moment(told.strip())
+        return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
+    except (InvalidValue, ValueError, OverflowError):  # the last: in UTC it is outside the calendar
+        raise UsageError(
+            reason=f"read {name} {str(told)!r}: it is no moment",
+            hint="write it as 2024, 2024-03-01, 2024-03-01T12:00 (UTC), or how long ago with its unit: 90d, 12h",
+        ) from None
+
+
+def _moment(text: str) -> datetime:
+    if _YEAR.fullmatch(text):
+        return datetime(int(text), 1, 1, tzinfo=UTC)
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        # A number alone could mean hours, days, or seconds since 1970.
+        if text[-1:].isdigit():
+            raise
+    ago = _read(text)
+    if not timedelta(0) < ago <= _LONGEST:
+        raise InvalidValue
+    return clock.now() - ago

@@ -1,4 +1,4 @@
-"""The few shapes and colours of all reports on a terminal.
+"""The interface of every report, and the few shapes and colours of all reports on a terminal.
 
 Text is always passed as `Text`, never as markup: a partition or a master may be called `[red]` or `local[*]`.
 """

@@ -20,6 +20,10 @@ the string of its elements' hashes; a map is a list of entries, each of which is
 So only the value counts, not how Arrow stores it: the number of bits, the unit, plain or in a dictionary, the part of a
 buffer. Every NaN is the same value, -0.0 is not 0.0, a date is its midnight, and tables promote types without
 changing a row's hash.
+
+`digest_in_place` is for values that must keep their positions: decoded columns in a file whose other
+columns are copied. It is faster than the digest of rows, because it needs no hash of each row, and can be
+compared only with digests of its own kind.
 """
 
 from __future__ import annotations

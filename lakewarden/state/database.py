@@ -3,6 +3,12 @@
 Opening upgrades a SQLite schema at once, because the command line must work without set-up. PostgreSQL with
 an older schema may be in use by other workers, so an operator must run `lakewarden migrate`. A schema newer
 than this version is refused in both.
+
+Rows are inserted, replaced and deleted in the same way on SQLite and PostgreSQL. SQLite has one writer at a
+time, and the leader renews its lease by writing. A deletion that selected its rows inside its own
+transaction once held that lock for eight seconds, on a thousand tables with nothing to delete, and the
+leader lost its lease. So rows are selected in a read transaction, and deleted in slices with one
+transaction each.
 """
 
 from __future__ import annotations

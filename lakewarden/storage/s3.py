@@ -3,6 +3,11 @@
 obstore, which is used for the other clouds, drops slashes at both ends of a key and refuses empty segments: it
 lists the folder marker `a/` as `a`, and a request to delete `/a` would delete `a`. If a bulk deletion fails for
 one key, obstore fails all of it.
+
+Many keys are looked up by listing pages if a page shows many of them, otherwise one by one. A page of a
+thousand keys costs as much as thirty HEAD requests, so listing is far cheaper for files of one folder. A
+listing proves only that a key exists. A key that it does not show is requested alone: so no key counts as
+missing because a listing was short, had the store's own order, or spelled the key differently.
 """
 
 from __future__ import annotations
@@ -35,14 +40,83 @@ WORTH_A_PAGE = 20
 # This many keys are looked up page after page; other stretches run in parallel.
 STRETCH = 1000
 
+Asked = TypeVar("Asked")
+Answer = TypeVar("Answer")
+
+# The most keys per request, and the most parallel requests: more would only cause SlowDown.
+BULK, DELETES_AT_ONCE, PARALLEL_SINGLE = 1000, 4, 16
+# Seconds before a retry for keys that a busy store refused in an accepted request; botocore retries only whole requests.
+PAUSES = (0.2, 0.5, 1.0, 2.0)
+
+
+class S3Files:
+    """One bucket."""
+
+    def __init__(self, client: Any, bucket: str) -> None:
+        self._client, self._bucket = client, bucket
+
+    def list(self, folder: str) -> Iterator[pa.RecordBatch]:
+        scheme, bucket, key = split_url(folder)
+        prefix = key if not key or key.endswith("/") else f"{key}/"
+        for rows in BucketListing(self._client, self._bucket).pages(prefix):
+            if rows:
+                yield batch(f"{scheme}://{bucket}/", rows)
+
+    def stat(self, paths: Sequence[str]) -> Stats:
+        keys = [split_url(path)[2] for path in paths]
+        stats = Lookup(self._client, self._bucket).run(tuple(dict.fromkeys(keys)))
+        if not stats and keys:
+            self._see_bucket()
+        return [stats.get(key) for key in keys]
+
+    def delete(self, paths: Sequence[str]) -> dict[str, str]:
+        keys = {path: split_url(path)[2] for path in paths}
+        failed = Deletion(self._client, self._bucket).run(tuple(dict.fromkeys(keys.values())))
+        return {path: failed[key] for path, key in keys.items() if key in failed}
+
+    def read(self, path: str, start: int, length: int | None) -> bytes:
+        if length == 0:
+            return b""
+        end = "" if length is None else start + length - 1
+        span = {"Range": f"bytes={start}-{end}"} if start or length is not None else {}
+        try:
+            answer = self._client.get_object(Bucket=self._bucket, Key=split_url(path)[2], **span)
+            body: bytes = answer["Body"].read()
+        except ClientError as error:
+            if code(error) == "InvalidRange":
+                return b""  # begins at the end or after it
+            if code(error) in _MISSING:
+                raise FileNotFoundError(path) from None
+            raise unreachable(self._bucket, error) from error
+        except BotoCoreError as error:
+            raise unreachable(self._bucket, error) from error
+        return body
+
+    def write(self, path: str, content: bytes) -> None:
+        try:
+            self._client.put_object(Bucket=self._bucket, Key=split_url(path)[2], Body=content)
+        except (ClientError, BotoCoreError) as error:
+            raise unreachable(self._bucket, error) from error
+
+    def remove_empty_folders(self, folders: Iterable[str], root: str) -> int:
+        return 0
+
+    def _see_bucket(self) -> None:
+        """Check that the bucket exists. A HEAD answer has no body: a missing bucket looks like one without these keys."""
+        try:
+            self._client.head_bucket(Bucket=self._bucket)
+        except ClientError as error:
+            if code(error) != "403":  # it exists; these credentials may use only keys in it
+                raise unreachable(self._bucket, error) from error
+        except BotoCoreError as error:
+            raise unreachable(self._bucket, error) from error
+
+
 _MISSING = {"404", "NoSuchKey"}
 # No permission to list, or a store that cannot begin a listing in the middle: keys are requested one by one.
 _NOT_LISTED = {"403", "AccessDenied", "400", "InvalidArgument", "InvalidRequest", "501", "NotImplemented", "405", "MethodNotAllowed"}  # fmt: skip
 # Stores differ in whether they encode these characters in a listing.
 _AMBIGUOUS = re.compile(r"[+% \ufffd]")
-
-Asked = TypeVar("Asked")
-Answer = TypeVar("Answer")
 
 
 class Lookup:
@@ -144,11 +218,6 @@ def _side_by_side(ask: Callable[[Asked], Answer], all_of: Sequence[Asked]) -> li
     with ThreadPoolExecutor(STATS_AT_ONCE, thread_name_prefix="stat-s3") as pool:
         return [*pool.map(ask, all_of)]
 
-
-# The most keys per request, and the most parallel requests: more would only cause SlowDown.
-BULK, DELETES_AT_ONCE, PARALLEL_SINGLE = 1000, 4, 16
-# Seconds before a retry for keys that a busy store refused in an accepted request; botocore retries only whole requests.
-PAUSES = (0.2, 0.5, 1.0, 2.0)
 
 _BUSY = {"InternalError", "ServiceUnavailable", "SlowDown", "RequestTimeout", "OperationAborted"}
 # Stores without the bulk request, or with another signature for it.
@@ -257,66 +326,3 @@ def _refusal(answer: Mapping[str, Any] | None) -> Failure | None:
     if name in _MISSING:
         return None
     return Failure(f"{name}: {message}" if message else name, again=name in _BUSY)
-
-
-class S3Files:
-    """One bucket."""
-
-    def __init__(self, client: Any, bucket: str) -> None:
-        self._client, self._bucket = client, bucket
-
-    def list(self, folder: str) -> Iterator[pa.RecordBatch]:
-        scheme, bucket, key = split_url(folder)
-        prefix = key if not key or key.endswith("/") else f"{key}/"
-        for rows in BucketListing(self._client, self._bucket).pages(prefix):
-            if rows:
-                yield batch(f"{scheme}://{bucket}/", rows)
-
-    def stat(self, paths: Sequence[str]) -> Stats:
-        keys = [split_url(path)[2] for path in paths]
-        stats = Lookup(self._client, self._bucket).run(tuple(dict.fromkeys(keys)))
-        if not stats and keys:
-            self._see_bucket()
-        return [stats.get(key) for key in keys]
-
-    def delete(self, paths: Sequence[str]) -> dict[str, str]:
-        keys = {path: split_url(path)[2] for path in paths}
-        failed = Deletion(self._client, self._bucket).run(tuple(dict.fromkeys(keys.values())))
-        return {path: failed[key] for path, key in keys.items() if key in failed}
-
-    def read(self, path: str, start: int, length: int | None) -> bytes:
-        if length == 0:
-            return b""
-        end = "" if length is None else start + length - 1
-        span = {"Range": f"bytes={start}-{end}"} if start or length is not None else {}
-        try:
-            answer = self._client.get_object(Bucket=self._bucket, Key=split_url(path)[2], **span)
-            body: bytes = answer["Body"].read()
-        except ClientError as error:
-            if code(error) == "InvalidRange":
-                return b""  # begins at the end or after it
-            if code(error) in _MISSING:
-                raise FileNotFoundError(path) from None
-            raise unreachable(self._bucket, error) from error
-        except BotoCoreError as error:
-            raise unreachable(self._bucket, error) from error
-        return body
-
-    def write(self, path: str, content: bytes) -> None:
-        try:
-            self._client.put_object(Bucket=self._bucket, Key=split_url(path)[2], Body=content)
-        except (ClientError, BotoCoreError) as error:
-            raise unreachable(self._bucket, error) from error
-
-    def remove_empty_folders(self, folders: Iterable[str], root: str) -> int:
-        return 0
-
-    def _see_bucket(self) -> None:
-        """Check that the bucket exists. A HEAD answer has no body: a missing bucket looks like one without these keys."""
-        try:
-            self._client.head_bucket(Bucket=self._bucket)
-        except ClientError as error:
-            if code(error) != "403":  # it exists; these credentials may use only keys in it
-                raise unreachable(self._bucket, error) from error
-        except BotoCoreError as error:
-            raise unreachable(self._bucket, error) from error

@@ -1,4 +1,6 @@
-"""The driver's JVM: compiles the Java helpers there, and describes Java exceptions."""
+"""The driver's JVM: compiles the Java helpers there, and describes Java exceptions. Also timeouts for
+catalogs: some catalog clients have none and wait as long as the connection is open.
+"""
 
 from __future__ import annotations
 

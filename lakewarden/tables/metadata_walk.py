@@ -2,6 +2,9 @@
 
 `ReachableFiles` is complete or raises; a survey continues after errors. It is used to report what is wrong (fsck), never to decide
 that a file is not needed. Files are numbers (lakewarden/model/location.py), 22 bytes each, so millions of files fit.
+
+The last part helps to build a survey in any format: numbered manifests, their entries, and the paths of
+file numbers.
 """
 
 from __future__ import annotations

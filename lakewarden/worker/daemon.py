@@ -1,7 +1,10 @@
-"""The worker: it leads or stands by, finds tables, gives those that are due their turns, and does what was asked for. For months.
+"""The worker: it leads or waits as standby, finds tables, starts their turns when they are due, and runs
+requests.
 
-What runs, runs on threads of one Spark session, inside the shared budgets. This loop never waits for any of it: it looks around
-every `poll_seconds`, starts what may start, and otherwise only notices what has ended. Without the lease nothing is started.
+Jobs run on threads of one Spark session, inside the shared budgets. This loop never waits for them: it
+looks around every `poll_seconds`, starts what may start, and otherwise only notices what has ended. Without
+the lease nothing is started. A leader also does periodic tasks beside the turns of tables. The first
+SIGTERM or Ctrl-C drains the worker, and the second one stops it now.
 """
 
 from __future__ import annotations
@@ -33,81 +36,6 @@ from lakewarden.worker.passes import Pass, PassResult
 from lakewarden.worker.schedule import INTERVAL, DueTable, ScheduleRules, decide, places_for_requests
 from lakewarden.worker.spark_session import Session
 from lakewarden.worker.tables import LEFT_OPEN, NOT_KEPT, Tables
-
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-
-
-class WorkerSignal(IntEnum):
-    GO_ON = 0
-    DRAIN = 1
-    ABORT = 2
-
-
-@contextmanager
-def handle_signals(wished: Callable[[], None]) -> Iterator[None]:
-    """While the body runs, each signal is handed over. Only the main thread can hear them; elsewhere nothing changes."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def hear(signum: int, frame: FrameType | None) -> None:
-        wished()
-
-    before = {each: signal.getsignal(each) for each in _SIGNALS}
-    for each in _SIGNALS:
-        signal.signal(each, hear)
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
-
-
-@dataclass(frozen=True, slots=True)
-class PeriodicTask:
-    """Something to do every so often while this worker leads, on a thread of its own, one at a time.
-
-    `do` is handed what it asks now and then: whether it should end, because the worker leaves, leads no more or has no Spark.
-    """
-
-    name: str
-    seconds: float
-    do: Callable[[Callable[[], bool]], None]
-
-
-class PeriodicTasks:
-    def __init__(self, chores: Sequence[PeriodicTask]) -> None:
-        self._chores = chores
-        self._next: dict[str, float] = {}
-        self._running: dict[str, threading.Thread] = {}
-
-    def begin_anew(self) -> None:
-        """Who leads anew does all of them at once."""
-        self._next.clear()
-
-    def do(self, over: Callable[[], bool]) -> None:
-        """Begin those whose time has come, each on a thread of its own; one that is still at it is left to it."""
-        for chore in self._chores:
-            running = self._running.get(chore.name)
-            due = clock.monotonic() >= self._next.get(chore.name, float("-inf"))
-            if due and (running is None or not running.is_alive()):
-                self._next[chore.name] = clock.monotonic() + chore.seconds
-                self._begin(chore, over)
-
-    def at_work(self) -> bool:
-        return any(each.is_alive() for each in self._running.values())
-
-    def _begin(self, chore: PeriodicTask, over: Callable[[], bool]) -> None:
-        def work() -> None:
-            try:
-                chore.do(over)
-            except Exception as error:  # not worth the worker's life: told, and done again when it is due
-                warn("chore-failed", chore=chore.name, reason=f"{type(error).__name__}: {error}")
-
-        thread = threading.Thread(target=work, name=f"lakewarden-{chore.name}", daemon=True)
-        self._running[chore.name] = thread
-        thread.start()
-
 
 # How long the worker waits for runs it told to stop: a commit that has begun is seen to its end.
 ABORT_SECONDS = 60.0
@@ -546,3 +474,78 @@ class Worker:
         if self._alive():
             # Their runs stay open, and can do nothing more once another leads, who settles them.
             warn("left-running", at_work=self.at_work())
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodicTask:
+    """Something to do every so often while this worker leads, on a thread of its own, one at a time.
+
+    `do` is handed what it asks now and then: whether it should end, because the worker leaves, leads no more or has no Spark.
+    """
+
+    name: str
+    seconds: float
+    do: Callable[[Callable[[], bool]], None]
+
+
+class PeriodicTasks:
+    def __init__(self, chores: Sequence[PeriodicTask]) -> None:
+        self._chores = chores
+        self._next: dict[str, float] = {}
+        self._running: dict[str, threading.Thread] = {}
+
+    def begin_anew(self) -> None:
+        """Who leads anew does all of them at once."""
+        self._next.clear()
+
+    def do(self, over: Callable[[], bool]) -> None:
+        """Begin those whose time has come, each on a thread of its own; one that is still at it is left to it."""
+        for chore in self._chores:
+            running = self._running.get(chore.name)
+            due = clock.monotonic() >= self._next.get(chore.name, float("-inf"))
+            if due and (running is None or not running.is_alive()):
+                self._next[chore.name] = clock.monotonic() + chore.seconds
+                self._begin(chore, over)
+
+    def at_work(self) -> bool:
+        return any(each.is_alive() for each in self._running.values())
+
+    def _begin(self, chore: PeriodicTask, over: Callable[[], bool]) -> None:
+        def work() -> None:
+            try:
+                chore.do(over)
+            except Exception as error:  # not worth the worker's life: told, and done again when it is due
+                warn("chore-failed", chore=chore.name, reason=f"{type(error).__name__}: {error}")
+
+        thread = threading.Thread(target=work, name=f"lakewarden-{chore.name}", daemon=True)
+        self._running[chore.name] = thread
+        thread.start()
+
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class WorkerSignal(IntEnum):
+    GO_ON = 0
+    DRAIN = 1
+    ABORT = 2
+
+
+@contextmanager
+def handle_signals(wished: Callable[[], None]) -> Iterator[None]:
+    """While the body runs, each signal is handed over. Only the main thread can hear them; elsewhere nothing changes."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def hear(signum: int, frame: FrameType | None) -> None:
+        wished()
+
+    before = {each: signal.getsignal(each) for each in _SIGNALS}
+    for each in _SIGNALS:
+        signal.signal(each, hear)
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

@@ -1,7 +1,10 @@
-"""The worker's Spark session: started on a thread of its own, asked whether it lives, let go once it is dead.
+"""The worker's Spark session: started on its own thread, checked while it runs, and abandoned when it no
+longer answers.
 
-A start may take minutes, or hang where a cluster does not answer. Nothing waits for it: the loop goes on looking at its lease
-and at signals, and a worker that leaves meanwhile leaves it behind. The JVM ends with the process that started it.
+A start may take minutes, or hang if a cluster does not answer. Nothing waits for it: the worker's loop
+continues to check its lease and signals, and a worker that leaves does not wait for the start. The JVM ends
+with the process that started it. Spark is asked on another thread whether it answers: a JVM that hangs must
+not hold up the loop.
 """
 
 from __future__ import annotations
@@ -15,74 +18,16 @@ from lakewarden.spark.session import end_jvm
 from lakewarden.worker.log import LoggedState, tell
 from lakewarden.worker.passes import told
 
-# How long an answer may take before the JVM counts as standing still. Collecting garbage for that long is no different.
-PROBE_SECONDS = 120.0
-_WAIT_SECONDS = 1.0
-
-
-class SparkProbe:
-    """One question at a time. While it is not answered the last answer holds, until patience ends: then it is `silent`."""
-
-    def __init__(self, ask: Callable[[], bool], patience: float | None = None) -> None:
-        self._ask, self._patience = ask, PROBE_SECONDS if patience is None else patience
-        self._asking = threading.Lock()  # a worker's loop and its console may ask at the same time
-        self._wanted, self._answered = threading.Event(), threading.Event()
-        self._asked: float | None = None
-        self._answer = False
-        self._thread: threading.Thread | None = None
-        self._over = False
-
-    def beats(self) -> bool:
-        """Waits a second at most."""
-        with self._asking:
-            return self._beats()
-
-    def _beats(self) -> bool:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._loop, name="lakewarden-pulse", daemon=True)
-            self._thread.start()
-        if self._asked is None:
-            self._asked = clock.monotonic()
-            self._answered.clear()
-            self._wanted.set()
-        if self._answered.wait(_WAIT_SECONDS):
-            self._asked = None
-            return self._answer
-        return not self.silent
-
-    @property
-    def silent(self) -> bool:
-        """Whether a question has not been answered for too long."""
-        return self._asked is not None and clock.monotonic() - self._asked >= self._patience
-
-    def end(self) -> None:
-        """Nothing is asked any more: the thread ends, or will once it has the answer it waits for."""
-        self._over = True
-        self._wanted.set()
-
-    def _loop(self) -> None:
-        while True:
-            self._wanted.wait()
-            self._wanted.clear()
-            if self._over:  # after it was cleared: nobody sets it again
-                return
-            self._answer = self._lives()
-            self._answered.set()
-
-    def _lives(self) -> bool:
-        """A question that fails is answered: without this thread whoever asks would take silence for patience."""
-        try:
-            return self._ask()
-        except Exception:  # py4j tells a JVM that is gone in many ways
-            return False
-
-
-# How long a leader is without Spark before another one should have a try.
-PATIENCE_SECONDS = 180.0
 # A start that takes longer hangs, and is ended. One that waits for its place in a cluster's queue may take its time.
 HUNG_SECONDS = 1800.0
 # Between two tries to start it.
 _RETRY_SECONDS = 5.0
+
+# How long an answer may take before the JVM counts as standing still. Collecting garbage for that long is no different.
+PROBE_SECONDS = 120.0
+
+# How long a leader is without Spark before another one should have a try.
+PATIENCE_SECONDS = 180.0
 
 
 class Session:
@@ -190,3 +135,63 @@ class Session:
             return
         self._missing.is_over()
         tell("spark-ready", master=self._api.config.spark.master)
+
+
+_WAIT_SECONDS = 1.0
+
+
+class SparkProbe:
+    """One question at a time. While it is not answered the last answer holds, until patience ends: then it is `silent`."""
+
+    def __init__(self, ask: Callable[[], bool], patience: float | None = None) -> None:
+        self._ask, self._patience = ask, PROBE_SECONDS if patience is None else patience
+        self._asking = threading.Lock()  # a worker's loop and its console may ask at the same time
+        self._wanted, self._answered = threading.Event(), threading.Event()
+        self._asked: float | None = None
+        self._answer = False
+        self._thread: threading.Thread | None = None
+        self._over = False
+
+    def beats(self) -> bool:
+        """Waits a second at most."""
+        with self._asking:
+            return self._beats()
+
+    def _beats(self) -> bool:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._loop, name="lakewarden-pulse", daemon=True)
+            self._thread.start()
+        if self._asked is None:
+            self._asked = clock.monotonic()
+            self._answered.clear()
+            self._wanted.set()
+        if self._answered.wait(_WAIT_SECONDS):
+            self._asked = None
+            return self._answer
+        return not self.silent
+
+    @property
+    def silent(self) -> bool:
+        """Whether a question has not been answered for too long."""
+        return self._asked is not None and clock.monotonic() - self._asked >= self._patience
+
+    def end(self) -> None:
+        """Nothing is asked any more: the thread ends, or will once it has the answer it waits for."""
+        self._over = True
+        self._wanted.set()
+
+    def _loop(self) -> None:
+        while True:
+            self._wanted.wait()
+            self._wanted.clear()
+            if self._over:  # after it was cleared: nobody sets it again
+                return
+            self._answer = self._lives()
+            self._answered.set()
+
+    def _lives(self) -> bool:
+        """A question that fails is answered: without this thread whoever asks would take silence for patience."""
+        try:
+            return self._ask()
+        except Exception:  # py4j tells a JVM that is gone in many ways
+            return False

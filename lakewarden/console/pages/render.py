@@ -1,4 +1,6 @@
-"""Pages as HTML: one Jinja environment that escapes everything, with numbers and times in the words of reports."""
+"""Pages as HTML: one Jinja environment that escapes everything, with numbers and times in the words of
+reports. Also the advice for each kind of warning: the first step of its section in docs/runbook.md.
+"""
 
 from __future__ import annotations
 
@@ -30,61 +32,6 @@ from lakewarden.report.policy import shown
 from lakewarden.report.run import result
 from lakewarden.version import build
 
-RUNBOOK = "docs/runbook.md"
-_TABLE = "TABLE"
-
-
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """`command` is one to copy; TABLE in it stands for the table's name. Empty where none helps."""
-
-    words: str
-    command: str = ""
-
-    def of(self, table: str) -> str:
-        return self.command.replace(_TABLE, shlex.quote(table))
-
-
-ADVICE: Mapping[str, Advice] = {
-    WarningKind.DELETE_DEBT: Advice(
-        "the next pass applies them; at once", "lakewarden run compact-deletes TABLE"
-    ),
-    WarningKind.MANIFEST_SPRAWL: Advice(
-        "the next pass folds them; at once", "lakewarden run rewrite-manifests TABLE"
-    ),
-    WarningKind.SMALL_FILES: Advice("the next pass packs them; at once", "lakewarden run compact TABLE"),
-    WarningKind.EXPIRY_LAGS: Advice(
-        "see whether expiry is off, paused or refused", "lakewarden plan expire TABLE"
-    ),
-    WarningKind.TRASHED_BACKLOG: Advice("see what holds them, or who refuses", "lakewarden plan purge TABLE"),
-    WarningKind.LINEAGE_GAPS: Advice("find which writer commits without it", "lakewarden audit gaps TABLE"),
-    WarningKind.UNBOUNDED_LOG: Advice(
-        "set write.metadata.delete-after-commit.enabled on the table; what lies there goes by",
-        "lakewarden run sweep TABLE",
-    ),
-    WarningKind.ORPHANS: Advice(
-        "purge deletes them when their grace is over; what they are", "lakewarden trash TABLE"
-    ),
-    WarningKind.COSTLY_HOLD: Advice("ask whoever holds it", "lakewarden holds TABLE"),
-    WarningKind.FOREVER_HOLD: Advice(
-        "give what has to stay an end", "lakewarden tag TABLE NAME --retain 365d"
-    ),
-    WarningKind.UNREADABLE: Advice(
-        "mend its catalog or store, nothing is done to it meanwhile; where it is every table of a catalog",
-        "lakewarden doctor",
-    ),
-    WarningKind.SUSPENDED: Advice("mend what the reason names, then", "lakewarden resume TABLE"),
-    WarningKind.NO_LEADER: Advice(
-        "no data is at risk; start a worker, and read the log of the last", "lakewarden worker"
-    ),
-}
-
-
-def advice(kind: str) -> Advice | None:
-    """None for a kind that a newer version wrote down."""
-    return ADVICE.get(kind)
-
-
 NAV = (("/", "Fleet"), ("/runs", "Runs"), ("/schedule", "Schedule"), ("/holds", "Holds"), ("/audit", "Audit"))
 _TONES = {
     RunState.RUNNING: "calm",
@@ -99,6 +46,8 @@ _TONES = {
 }
 _GOOD, _FAIR = 80, 50
 _LONG = 400
+
+RUNBOOK = "docs/runbook.md"
 
 
 def html(request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
@@ -223,3 +172,57 @@ def plain(value: Any) -> str:
     else:
         told = number(value) if isinstance(value, int) else str(value)
     return redact_text(told if len(told) <= _LONG else told[: _LONG - 1] + "…")
+
+
+_TABLE = "TABLE"
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """`command` is one to copy; TABLE in it stands for the table's name. Empty where none helps."""
+
+    words: str
+    command: str = ""
+
+    def of(self, table: str) -> str:
+        return self.command.replace(_TABLE, shlex.quote(table))
+
+
+ADVICE: Mapping[str, Advice] = {
+    WarningKind.DELETE_DEBT: Advice(
+        "the next pass applies them; at once", "lakewarden run compact-deletes TABLE"
+    ),
+    WarningKind.MANIFEST_SPRAWL: Advice(
+        "the next pass folds them; at once", "lakewarden run rewrite-manifests TABLE"
+    ),
+    WarningKind.SMALL_FILES: Advice("the next pass packs them; at once", "lakewarden run compact TABLE"),
+    WarningKind.EXPIRY_LAGS: Advice(
+        "see whether expiry is off, paused or refused", "lakewarden plan expire TABLE"
+    ),
+    WarningKind.TRASHED_BACKLOG: Advice("see what holds them, or who refuses", "lakewarden plan purge TABLE"),
+    WarningKind.LINEAGE_GAPS: Advice("find which writer commits without it", "lakewarden audit gaps TABLE"),
+    WarningKind.UNBOUNDED_LOG: Advice(
+        "set write.metadata.delete-after-commit.enabled on the table; what lies there goes by",
+        "lakewarden run sweep TABLE",
+    ),
+    WarningKind.ORPHANS: Advice(
+        "purge deletes them when their grace is over; what they are", "lakewarden trash TABLE"
+    ),
+    WarningKind.COSTLY_HOLD: Advice("ask whoever holds it", "lakewarden holds TABLE"),
+    WarningKind.FOREVER_HOLD: Advice(
+        "give what has to stay an end", "lakewarden tag TABLE NAME --retain 365d"
+    ),
+    WarningKind.UNREADABLE: Advice(
+        "mend its catalog or store, nothing is done to it meanwhile; where it is every table of a catalog",
+        "lakewarden doctor",
+    ),
+    WarningKind.SUSPENDED: Advice("mend what the reason names, then", "lakewarden resume TABLE"),
+    WarningKind.NO_LEADER: Advice(
+        "no data is at risk; start a worker, and read the log of the last", "lakewarden worker"
+    ),
+}
+
+
+def advice(kind: str) -> Advice | None:
+    """None for a kind that a newer version wrote down."""
+    return ADVICE.get(kind)

@@ -1,4 +1,6 @@
-"""The addresses of pages. Each answers HTML and, with `.json` behind it, the same as data. All are made from the database."""
+"""The addresses of pages. Each answers HTML and, with `.json` behind it, the same as data. All are made from
+the database. The last part is the page for an error: what is wrong, why, and what to do next.
+"""
 
 from __future__ import annotations
 

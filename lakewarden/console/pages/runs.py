@@ -1,4 +1,4 @@
-"""Runs: the list of them, and one with its plan, its steps and, while it lasts, how far it is."""
+"""The list of runs, and the page of one run: its plan, its steps and, while it is in progress, how far it is."""
 
 from __future__ import annotations
 
@@ -15,44 +15,6 @@ from lakewarden.model.run import Job, Run, RunState, Step
 from lakewarden.report.run import RunReport, RunsReport, what_next
 from lakewarden.state.runs import Cancel, ProgressPoint
 from lakewarden.state.trash_batches import TrashedFile
-
-# A run that says nothing for so long is told as silent; its owner may be gone.
-_SILENT_SECONDS = 60
-
-
-@dataclass(frozen=True, slots=True)
-class RunningRun(Plain):
-    """`moment` is where it was when it last said so."""
-
-    run: Run
-    moment: ProgressPoint | None
-    now: datetime
-
-    JSON_KEYS = (
-        "run=run.id table=run.table job=run.job started_at=run.started_at owner=run.owner "
-        "progress=moment share:4 silent"
-    )
-
-    @property
-    def share(self) -> float | None:
-        """From 0 to 1; None where nobody knows how much there is."""
-        if self.moment is None or not self.moment.total_bytes:
-            return None
-        return min(self.moment.done_bytes / self.moment.total_bytes, 1.0)
-
-    @property
-    def silent(self) -> bool:
-        heard = max(
-            filter(None, (self.run.beat_at, self.moment.at if self.moment else None)),
-            default=self.run.started_at,
-        )
-        return (self.now - heard).total_seconds() > _SILENT_SECONDS
-
-
-def running(warden: Lakewarden, now: datetime, table: str | None = None) -> tuple[RunningRun, ...]:
-    found = [run for run in queries.running(warden) if table is None or run.table == table]
-    return tuple(RunningRun(run, warden.schedule.progress_of(run.id), now) for run in found)
-
 
 PER_PAGE = 50
 JOBS, STATES = tuple(map(str, Job)), tuple(map(str, RunState))
@@ -175,3 +137,41 @@ def _change(action: Mapping[str, Any]) -> str:
         if isinstance(action.get(name), int)
     ]
     return f"{kind}: {', '.join(parts)}" if parts else kind
+
+
+# A run that says nothing for so long is told as silent; its owner may be gone.
+_SILENT_SECONDS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class RunningRun(Plain):
+    """`moment` is where it was when it last said so."""
+
+    run: Run
+    moment: ProgressPoint | None
+    now: datetime
+
+    JSON_KEYS = (
+        "run=run.id table=run.table job=run.job started_at=run.started_at owner=run.owner "
+        "progress=moment share:4 silent"
+    )
+
+    @property
+    def share(self) -> float | None:
+        """From 0 to 1; None where nobody knows how much there is."""
+        if self.moment is None or not self.moment.total_bytes:
+            return None
+        return min(self.moment.done_bytes / self.moment.total_bytes, 1.0)
+
+    @property
+    def silent(self) -> bool:
+        heard = max(
+            filter(None, (self.run.beat_at, self.moment.at if self.moment else None)),
+            default=self.run.started_at,
+        )
+        return (self.now - heard).total_seconds() > _SILENT_SECONDS
+
+
+def running(warden: Lakewarden, now: datetime, table: str | None = None) -> tuple[RunningRun, ...]:
+    found = [run for run in queries.running(warden) if table is None or run.table == table]
+    return tuple(RunningRun(run, warden.schedule.progress_of(run.id), now) for run in found)

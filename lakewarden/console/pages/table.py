@@ -1,4 +1,6 @@
-"""The page of one table: troubles, history, policy with origins, next turns, runs, trash and holds."""
+"""The page of one table: troubles, history, policy with origins, next turns, runs, trash and holds, and what
+it is made from and what is made from it.
+"""
 
 from __future__ import annotations
 
@@ -31,49 +33,6 @@ from lakewarden.state.audit_log import OperatorAction
 from lakewarden.state.health import Point, TableHealth
 from lakewarden.state.requests import PassRequest
 from lakewarden.worker.schedule import Decision
-
-_MOST = 12
-
-
-@dataclass(frozen=True, slots=True)
-class TableRelations:
-    """Names of tables, with how many live commits tell so: where this one's data came from, and where it went."""
-
-    table: str
-    sources: tuple[tuple[str, int], ...] = ()
-    results: tuple[tuple[str, int], ...] = ()
-
-    @property
-    def edges(self) -> tuple[tuple[str, str], ...]:
-        came = [(name, self.table) for name, _ in self.sources]
-        return (*came, *((self.table, name) for name, _ in self.results))
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "sources": [{"table": name, "commits": count} for name, count in self.sources],
-            "results": [{"table": name, "commits": count} for name, count in self.results],
-        }
-
-
-def table_relations(warden: Lakewarden, table: str, portrait: TableDetails | None) -> TableRelations:
-    if portrait is None:
-        return TableRelations(table)
-    results = Counter(
-        each.table
-        for each in queries.inputs_naming(warden, f"{table}@")
-        if each.table != table and table in _named(each.inputs)
-    )
-    sources = Counter(name for line in portrait.snapshots for name in _named(line.inputs) if name != table)
-    return TableRelations(table, _most(sources), _most(results))
-
-
-def _named(inputs: str) -> set[str]:
-    return {table for table, _ in inputs_of(inputs)[0] if table} if inputs else set()
-
-
-def _most(counted: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
-    return tuple(sorted(counted.items(), key=lambda each: (-each[1], each[0]))[:_MOST])
-
 
 SPANS = {"6h": 6, "24h": 24, "7d": 168, "30d": 720, "90d": 2160}
 _POINTS = 240
@@ -210,3 +169,46 @@ def kind_of(line: SnapshotLine) -> str:
     if line.kept_kind in HELD:
         return "held"
     return "least" if line.kept_kind == ReasonKind.MIN_RETAINED else "window"
+
+
+_MOST = 12
+
+
+@dataclass(frozen=True, slots=True)
+class TableRelations:
+    """Names of tables, with how many live commits tell so: where this one's data came from, and where it went."""
+
+    table: str
+    sources: tuple[tuple[str, int], ...] = ()
+    results: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def edges(self) -> tuple[tuple[str, str], ...]:
+        came = [(name, self.table) for name, _ in self.sources]
+        return (*came, *((self.table, name) for name, _ in self.results))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "sources": [{"table": name, "commits": count} for name, count in self.sources],
+            "results": [{"table": name, "commits": count} for name, count in self.results],
+        }
+
+
+def table_relations(warden: Lakewarden, table: str, portrait: TableDetails | None) -> TableRelations:
+    if portrait is None:
+        return TableRelations(table)
+    results = Counter(
+        each.table
+        for each in queries.inputs_naming(warden, f"{table}@")
+        if each.table != table and table in _named(each.inputs)
+    )
+    sources = Counter(name for line in portrait.snapshots for name in _named(line.inputs) if name != table)
+    return TableRelations(table, _most(sources), _most(results))
+
+
+def _named(inputs: str) -> set[str]:
+    return {table for table, _ in inputs_of(inputs)[0] if table} if inputs else set()
+
+
+def _most(counted: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(counted.items(), key=lambda each: (-each[1], each[0]))[:_MOST])

@@ -1,4 +1,6 @@
-"""The current state of a table's cold tier: its snapshots, when each was handed off, and the files that only some need."""
+"""The current state of a table's cold tier: its snapshots, when each was handed off, and the files that only
+some need. Cold tables are read only: only hand-off writes to them.
+"""
 
 from __future__ import annotations
 

@@ -27,27 +27,6 @@ from lakewarden.state.cold import ColdFile, ColdFiles, ColdSnapshots
 from lakewarden.storage.archive import ObjectArchive
 from lakewarden.tables.interface import ColdHome
 
-
-def in_archive(record: ColdFile) -> bool:
-    """Whether the copy cannot be read. Before the transition every byte was read and its etag was recorded."""
-    return record.storage_class in ARCHIVED and record.etag is not None and record.proven_at is not None
-
-
-def changed(records: Sequence[ColdFile], io: Mapping[str, str]) -> dict[str, str]:
-    """For each damaged copy the reason, by the path of its live file. An archive gives only size and etag. That is enough: an
-    object cannot change without one of them changing."""
-    if not records:
-        return {}
-    states = ObjectArchive(io).look([each.cold_path for each in records])
-    wrong: dict[str, str] = {}
-    for copied, now in zip(records, states, strict=True):
-        if now is None:
-            wrong[copied.path] = f"its copy {copied.cold_path} does not exist"
-        elif (now.size, now.etag) != (copied.size, copied.etag):
-            wrong[copied.path] = f"its copy {copied.cold_path} differs from what was copied"
-    return wrong
-
-
 _AGAIN = "it was written again after it was copied"
 
 
@@ -174,3 +153,23 @@ class _Proof:
         moves = (self.view.location, self.home.location)
         again = in_tasks(self.context, [replace(each, rehome=moves) for each in rest], copy)
         return plain + [each for each in again if not each.trouble]
+
+
+def in_archive(record: ColdFile) -> bool:
+    """Whether the copy cannot be read. Before the transition every byte was read and its etag was recorded."""
+    return record.storage_class in ARCHIVED and record.etag is not None and record.proven_at is not None
+
+
+def changed(records: Sequence[ColdFile], io: Mapping[str, str]) -> dict[str, str]:
+    """For each damaged copy the reason, by the path of its live file. An archive gives only size and etag. That is enough: an
+    object cannot change without one of them changing."""
+    if not records:
+        return {}
+    states = ObjectArchive(io).look([each.cold_path for each in records])
+    wrong: dict[str, str] = {}
+    for copied, now in zip(records, states, strict=True):
+        if now is None:
+            wrong[copied.path] = f"its copy {copied.cold_path} does not exist"
+        elif (now.size, now.etag) != (copied.size, copied.etag):
+            wrong[copied.path] = f"its copy {copied.cold_path} differs from what was copied"
+    return wrong

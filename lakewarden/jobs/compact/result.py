@@ -1,4 +1,6 @@
-"""The outcome of a run, summed up from the results of its groups."""
+"""The outcome of a run, summed up from the results of its groups. A group that lost the race although its
+files still exist is written again, with the newly arrived deletes.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 A process may stop anywhere. Before the files of a batch are marked `erasing`, nothing was touched. After that, the
 next run finds the marks, proves the files again, and counts a missing file as deleted. Each deleted file gets
 exactly one receipt.
+
+`Rate` limits deletion to a steady number of files per second.
 """
 
 from __future__ import annotations
@@ -46,34 +48,6 @@ from lakewarden.tables.metadata_files import strays_in_metadata_folders
 from lakewarden.tables.places import Places, led_out, roots
 from lakewarden.tables.reachability import ReachableFiles
 from lakewarden.tables.reread import moved_on
-
-# How many seconds of a slow batch the next batches may make up for by starting earlier.
-_CATCH_UP = 2.0
-
-
-class Rate:
-    """Paces work in batches, so that the average rate holds at every moment since the start, including the first batch."""
-
-    def __init__(self, per_second: float | None) -> None:
-        if per_second is not None and per_second <= 0:
-            raise ValueError(f"a rate of {per_second:g} a second never ends")
-        now = clock.monotonic()
-        self._bucket = TokenBucket(per_second, per_second * _CATCH_UP, now) if per_second else None
-        self._lock = threading.Lock()
-
-    def wait(self, n: int) -> None:
-        """Wait until n more may be done. Later batches make up for a batch that took a little too long; idle
-        time is not saved.
-        """
-        if self._bucket is None or not n:
-            return
-        with self._lock:
-            now = clock.monotonic()
-            self._bucket.take(n, now)
-            due = now + self._bucket.owed(now)
-        while (left := due - clock.monotonic()) > 0:
-            clock.sleep(left)
-
 
 # The size of one bulk request to an object store. On a disk, a batch only limits what is proven again after a crash.
 REMOTE_BATCH = 1_000
@@ -516,3 +490,31 @@ def by_root(view: TableView, folders: set[str], places: Places) -> dict[str, lis
         if around:
             found.setdefault(max(around, key=lambda root: len(own[root].path)), []).append(folder)
     return found
+
+
+# How many seconds of a slow batch the next batches may make up for by starting earlier.
+_CATCH_UP = 2.0
+
+
+class Rate:
+    """Paces work in batches, so that the average rate holds at every moment since the start, including the first batch."""
+
+    def __init__(self, per_second: float | None) -> None:
+        if per_second is not None and per_second <= 0:
+            raise ValueError(f"a rate of {per_second:g} a second never ends")
+        now = clock.monotonic()
+        self._bucket = TokenBucket(per_second, per_second * _CATCH_UP, now) if per_second else None
+        self._lock = threading.Lock()
+
+    def wait(self, n: int) -> None:
+        """Wait until n more may be done. Later batches make up for a batch that took a little too long; idle
+        time is not saved.
+        """
+        if self._bucket is None or not n:
+            return
+        with self._lock:
+            now = clock.monotonic()
+            self._bucket.take(n, now)
+            due = now + self._bucket.owed(now)
+        while (left := due - clock.monotonic()) > 0:
+            clock.sleep(left)

@@ -2,6 +2,13 @@
 
 The listing comes first: a file that is committed after it was listed is found in the references, which are read
 later. In the other order it would count as an orphan.
+
+Files that may belong to another table are skipped, although they are in this table's own folders and no
+metadata names them: their owner may still need them.
+
+The listing may come from an inventory: a file or a view of the session. One inventory may serve every table
+of a prefix. It needs a path (or a bucket and a key), a size and a time of change, under the names stores
+use for them. It may be old: files that were written since are not in it, and are not touched.
 """
 
 from __future__ import annotations
@@ -46,151 +53,6 @@ from lakewarden.tables.places import EXTERNAL, Places, names_of, roots
 from lakewarden.tables.reachability import ReachableFiles, contains
 from lakewarden.tables.reread import read_again
 from lakewarden.tables.streaming_writers import Uncommitted, flink_manifests, uncommitted_since
-
-
-def without_foreign(
-    judged: SortedListing,
-    view: TableView,
-    others: Sequence[TableView],
-    places: Places,
-    began: Callable[[], datetime],
-) -> SortedListing:
-    """Skip files in folders where other tables may write, and files that are older than the table.
-
-    `began` is called only if needed: it may read files.
-    """
-    if not judged.orphans.num_rows:
-        return judged
-    judged = _without_shared(judged, shared(view, others, places), places.aliases)
-    unsigned = _unsigned(judged.orphans, view, places)
-    if not pc.any(unsigned).as_py():
-        return judged
-    since = began()
-    older = pa.array([each < since for each in judged.orphans["modified"].to_pylist()], pa.bool_())
-    earlier = pc.and_(unsigned, older)
-    if not pc.any(earlier).as_py():
-        return judged
-    return judged.skip(
-        earlier,
-        FileOutcome.EARLIER,
-        f"older than the table (its oldest known file is from {since:%Y-%m-%d %H:%M}), and named differently from files of its writers; "
-        f"if they are the table's: `lakewarden policy '{view.ref}' --set own_places={view.location}` (also list the places that own_places has now)",
-    )
-
-
-def _without_shared(judged: SortedListing, folders: dict[str, str], aliases: Aliases) -> SortedListing:
-    spelled = [name for each in folders for name in aliases.spellings(each)]
-    theirs = all_inside(judged.orphans["path"], spelled)
-    if not pc.any(theirs).as_py():
-        return judged
-    told = ", ".join(f"{place} ({who})" for place, who in sorted(folders.items()))
-    return judged.skip(theirs, FileOutcome.SHARED, f"writers of other tables name the folder: {told}")
-
-
-def _unsigned(orphans: pa.Table, view: TableView, places: Places) -> pa.Array:
-    """Files whose names show no writer, in a place that the operator has not confirmed."""
-    signed = names_of(view).signed
-    named = pa.array(
-        [signed.search(each) is not None for each in normals(orphans["path"]).to_pylist()], pa.bool_()
-    )
-    confirmed = [name for each in places.confirmed for name in places.aliases.spellings(each)]
-    return pc.invert(pc.or_(named, all_inside(orphans["path"], confirmed)))
-
-
-def began(listing: StoreListing, view: TableView, objects: Objects, seen: datetime) -> datetime:
-    """A time when the table surely existed. The table may be older, but older files may be from before it.
-
-    This is when it was first seen (`seen`), or the store's time of the oldest listed file that only this table can
-    have written: a metadata file with its uuid, or a manifest list. Times inside metadata come from the writer.
-    """
-    paths, times = listing.files["path"], listing.files["modified"]
-    metadata = pc.match_substring_regex(paths, r"\.avro$|\.metadata\.json(\.gz)?$")
-    found = zip(paths.filter(metadata).to_pylist(), times.filter(metadata).to_pylist(), strict=True)
-    ages = {path: known for path, modified in found if (known := known_age(modified)) is not None}
-    lists = {Location.of(each.manifest_list) for each in view.snapshots if each.manifest_list}
-    own = (at for path, at in ages.items() if path.endswith(".avro") and Location.of(path) in lists)
-    oldest = min([seen, *own])
-    for path, at in sorted(ages.items(), key=lambda each: each[1]):
-        if at >= oldest:
-            break
-        told = None if path.endswith(".avro") else whose(path, objects.read)
-        if told is not None and told.uuid == view.uuid:
-            return at
-    return oldest
-
-
-_PATH = ("path", "file_path", "uri")
-_SIZE = ("size", "length", "file_size", "size_in_bytes")
-_MODIFIED = ("modified", "last_modified", "last_modified_date", "lastmodified", "mtime")
-_STAMP = ("stamp", "etag", "e_tag")
-
-
-def read_inventory(lake: Any, named: str, roots: Sequence[str]) -> StoreListing:
-    """The part of the inventory that lies under the roots. `named` is a Parquet or CSV file, or a table or view of the
-    session.
-    """
-    rows = _load(lake.spark, named)
-    columns = {name.lower(): name for name in rows.column_names}
-    path = _paths(rows, columns, named)
-    modified = _timestamps(rows[_need(columns, _MODIFIED, named)])
-    stamp = _optional(rows, columns, _STAMP)
-    files = pa.Table.from_arrays(
-        [path, rows[_need(columns, _SIZE, named)].cast(pa.int64()), modified, stamp], schema=LISTING
-    )
-    files = files.filter(all_inside(files["path"], roots))
-    newest = pc.max(files["modified"]).as_py()
-    if newest is None:
-        raise UsageError(
-            reason=f"read inventory {named}: it has no file under {', '.join(roots)}",
-            hint="name an inventory that covers the table's location",
-        )
-    return StoreListing(files, newest, tuple(roots))
-
-
-def _load(spark: Any, named: str) -> pa.Table:
-    try:
-        if named.endswith((".csv", ".csv.gz")):
-            return spark.read.csv(named, header=True, inferSchema=True).toArrow()
-        if named.endswith(".parquet") or "/" in named:
-            return spark.read.parquet(named).toArrow()
-        return spark.table(named).toArrow()
-    except Exception as error:  # Spark has many ways to say that something is not there
-        raise UsageError(
-            reason=f"read inventory {named}: {str(error).splitlines()[0]}",
-            hint="name a Parquet or CSV file with a header, or a table or view that Spark can read",
-        ) from error
-
-
-def _need(columns: dict[str, str], names: Sequence[str], named: str) -> str:
-    for name in names:
-        if name in columns:
-            return columns[name]
-    raise UsageError(
-        reason=f"read inventory {named}: it has no column {' or '.join(names)}; it has {', '.join(columns)}",
-        hint="rename its columns in a view, and name the view",
-    )
-
-
-def _paths(rows: pa.Table, columns: dict[str, str], named: str) -> Any:
-    if "bucket" in columns and "key" in columns:
-        bucket, key = (rows[columns[name]].cast(pa.string()) for name in ("bucket", "key"))
-        return pc.binary_join_element_wise(pc.binary_join_element_wise("s3://", bucket, ""), key, "/")
-    return rows[_need(columns, _PATH, named)].cast(pa.string())
-
-
-def _timestamps(column: Any) -> Any:
-    """Times in UTC. A time without a zone counts as UTC, and a number as milliseconds."""
-    if pa.types.is_integer(column.type):
-        column = column.cast(pa.timestamp("ms"))
-    if pa.types.is_string(column.type):
-        column = pc.strptime(column, format="%Y-%m-%dT%H:%M:%S", unit="us", error_is_null=False)
-    return column.cast(pa.timestamp("us", "UTC"))
-
-
-def _optional(rows: pa.Table, columns: dict[str, str], names: Sequence[str]) -> Any:
-    name = next((columns[each] for each in names if each in columns), None)
-    return pa.nulls(rows.num_rows, pa.string()) if name is None else rows[name].cast(pa.string())
-
 
 CAUSE = "sweep"
 # The clocks of a store and this machine may differ this much. A file further in the future means a wrong clock.
@@ -484,3 +346,147 @@ def _open_runs(deps: JobDeps, table: TableRef) -> frozenset[str]:
     """Lakewarden's own runs that may still be writing."""
     found = Journal(deps.state).list(str(table), 1000)
     return frozenset(run.id for run in found if run.ended_at is None)
+
+
+def without_foreign(
+    judged: SortedListing,
+    view: TableView,
+    others: Sequence[TableView],
+    places: Places,
+    began: Callable[[], datetime],
+) -> SortedListing:
+    """Skip files in folders where other tables may write, and files that are older than the table.
+
+    `began` is called only if needed: it may read files.
+    """
+    if not judged.orphans.num_rows:
+        return judged
+    judged = _without_shared(judged, shared(view, others, places), places.aliases)
+    unsigned = _unsigned(judged.orphans, view, places)
+    if not pc.any(unsigned).as_py():
+        return judged
+    since = began()
+    older = pa.array([each < since for each in judged.orphans["modified"].to_pylist()], pa.bool_())
+    earlier = pc.and_(unsigned, older)
+    if not pc.any(earlier).as_py():
+        return judged
+    return judged.skip(
+        earlier,
+        FileOutcome.EARLIER,
+        f"older than the table (its oldest known file is from {since:%Y-%m-%d %H:%M}), and named differently from files of its writers; "
+        f"if they are the table's: `lakewarden policy '{view.ref}' --set own_places={view.location}` (also list the places that own_places has now)",
+    )
+
+
+def _without_shared(judged: SortedListing, folders: dict[str, str], aliases: Aliases) -> SortedListing:
+    spelled = [name for each in folders for name in aliases.spellings(each)]
+    theirs = all_inside(judged.orphans["path"], spelled)
+    if not pc.any(theirs).as_py():
+        return judged
+    told = ", ".join(f"{place} ({who})" for place, who in sorted(folders.items()))
+    return judged.skip(theirs, FileOutcome.SHARED, f"writers of other tables name the folder: {told}")
+
+
+def _unsigned(orphans: pa.Table, view: TableView, places: Places) -> pa.Array:
+    """Files whose names show no writer, in a place that the operator has not confirmed."""
+    signed = names_of(view).signed
+    named = pa.array(
+        [signed.search(each) is not None for each in normals(orphans["path"]).to_pylist()], pa.bool_()
+    )
+    confirmed = [name for each in places.confirmed for name in places.aliases.spellings(each)]
+    return pc.invert(pc.or_(named, all_inside(orphans["path"], confirmed)))
+
+
+def began(listing: StoreListing, view: TableView, objects: Objects, seen: datetime) -> datetime:
+    """A time when the table surely existed. The table may be older, but older files may be from before it.
+
+    This is when it was first seen (`seen`), or the store's time of the oldest listed file that only this table can
+    have written: a metadata file with its uuid, or a manifest list. Times inside metadata come from the writer.
+    """
+    paths, times = listing.files["path"], listing.files["modified"]
+    metadata = pc.match_substring_regex(paths, r"\.avro$|\.metadata\.json(\.gz)?$")
+    found = zip(paths.filter(metadata).to_pylist(), times.filter(metadata).to_pylist(), strict=True)
+    ages = {path: known for path, modified in found if (known := known_age(modified)) is not None}
+    lists = {Location.of(each.manifest_list) for each in view.snapshots if each.manifest_list}
+    own = (at for path, at in ages.items() if path.endswith(".avro") and Location.of(path) in lists)
+    oldest = min([seen, *own])
+    for path, at in sorted(ages.items(), key=lambda each: each[1]):
+        if at >= oldest:
+            break
+        told = None if path.endswith(".avro") else whose(path, objects.read)
+        if told is not None and told.uuid == view.uuid:
+            return at
+    return oldest
+
+
+_PATH = ("path", "file_path", "uri")
+_SIZE = ("size", "length", "file_size", "size_in_bytes")
+_MODIFIED = ("modified", "last_modified", "last_modified_date", "lastmodified", "mtime")
+_STAMP = ("stamp", "etag", "e_tag")
+
+
+def read_inventory(lake: Any, named: str, roots: Sequence[str]) -> StoreListing:
+    """The part of the inventory that lies under the roots. `named` is a Parquet or CSV file, or a table or view of the
+    session.
+    """
+    rows = _load(lake.spark, named)
+    columns = {name.lower(): name for name in rows.column_names}
+    path = _paths(rows, columns, named)
+    modified = _timestamps(rows[_need(columns, _MODIFIED, named)])
+    stamp = _optional(rows, columns, _STAMP)
+    files = pa.Table.from_arrays(
+        [path, rows[_need(columns, _SIZE, named)].cast(pa.int64()), modified, stamp], schema=LISTING
+    )
+    files = files.filter(all_inside(files["path"], roots))
+    newest = pc.max(files["modified"]).as_py()
+    if newest is None:
+        raise UsageError(
+            reason=f"read inventory {named}: it has no file under {', '.join(roots)}",
+            hint="name an inventory that covers the table's location",
+        )
+    return StoreListing(files, newest, tuple(roots))
+
+
+def _load(spark: Any, named: str) -> pa.Table:
+    try:
+        if named.endswith((".csv", ".csv.gz")):
+            return spark.read.csv(named, header=True, inferSchema=True).toArrow()
+        if named.endswith(".parquet") or "/" in named:
+            return spark.read.parquet(named).toArrow()
+        return spark.table(named).toArrow()
+    except Exception as error:  # Spark has many ways to say that something is not there
+        raise UsageError(
+            reason=f"read inventory {named}: {str(error).splitlines()[0]}",
+            hint="name a Parquet or CSV file with a header, or a table or view that Spark can read",
+        ) from error
+
+
+def _need(columns: dict[str, str], names: Sequence[str], named: str) -> str:
+    for name in names:
+        if name in columns:
+            return columns[name]
+    raise UsageError(
+        reason=f"read inventory {named}: it has no column {' or '.join(names)}; it has {', '.join(columns)}",
+        hint="rename its columns in a view, and name the view",
+    )
+
+
+def _paths(rows: pa.Table, columns: dict[str, str], named: str) -> Any:
+    if "bucket" in columns and "key" in columns:
+        bucket, key = (rows[columns[name]].cast(pa.string()) for name in ("bucket", "key"))
+        return pc.binary_join_element_wise(pc.binary_join_element_wise("s3://", bucket, ""), key, "/")
+    return rows[_need(columns, _PATH, named)].cast(pa.string())
+
+
+def _timestamps(column: Any) -> Any:
+    """Times in UTC. A time without a zone counts as UTC, and a number as milliseconds."""
+    if pa.types.is_integer(column.type):
+        column = column.cast(pa.timestamp("ms"))
+    if pa.types.is_string(column.type):
+        column = pc.strptime(column, format="%Y-%m-%dT%H:%M:%S", unit="us", error_is_null=False)
+    return column.cast(pa.timestamp("us", "UTC"))
+
+
+def _optional(rows: pa.Table, columns: dict[str, str], names: Sequence[str]) -> Any:
+    name = next((columns[each] for each in names if each in columns), None)
+    return pa.nulls(rows.num_rows, pa.string()) if name is None else rows[name].cast(pa.string())

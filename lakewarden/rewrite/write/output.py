@@ -4,6 +4,10 @@ on failure.
 Arrow's Python writer makes a row group of each table it gets, so a row group is gathered in memory first: rows
 are held as Arrow data up to the budget, then written. Strings that the sources hold as dictionaries stay
 dictionaries throughout.
+
+A name is a journaled prefix, and a number that no other task of the application has. Spark runs a task
+again after a failure, twice at the same time when it speculates, and from the start, with attempts counted
+from 0, when a stage is repeated. No attempt may overwrite or remove a file that another has closed.
 """
 
 from __future__ import annotations
@@ -24,12 +28,6 @@ from lakewarden.rewrite.read.project import children, field_id, leaves
 from lakewarden.rewrite.task import Reading, WrittenFile
 from lakewarden.rewrite.write.encoding import Encodings, settle, writer_settings
 from lakewarden.rewrite.write.footer_fixups import HeldFooter, amended, has_int96, int96_paths
-
-
-def attempt_path(prefix: str) -> str:
-    """A new file name for the current task."""
-    context = TaskContext.get()
-    return f"{prefix}{context.taskAttemptId() if context else 0}.parquet"
 
 
 def rows_per_group(reading: Reading) -> int:
@@ -195,3 +193,9 @@ def _start(chunk: pq.ColumnChunkMetaData) -> int:
     if chunk.has_dictionary_page and chunk.dictionary_page_offset:
         starts.append(chunk.dictionary_page_offset)
     return int(min(starts))
+
+
+def attempt_path(prefix: str) -> str:
+    """A new file name for the current task."""
+    context = TaskContext.get()
+    return f"{prefix}{context.taskAttemptId() if context else 0}.parquet"

@@ -1,4 +1,5 @@
-"""Commits a rewrite while other writers commit: carries new deletes over to the outputs, and removes unneeded delete files.
+"""Rewrites of Iceberg tables: which files they may touch, how and where new files are written, and the commit
+while other writers commit. New deletes are carried over to the outputs.
 
 The library refuses a rewrite if a delete arrived for one of its sources. Then the new deletes are found by planning the
 head, carried over to the outputs as position deletes (vectors in format version 3), and committed together with them,
@@ -33,33 +34,94 @@ from lakewarden.tables.iceberg.commit import Sending, commit
 from lakewarden.tables.iceberg.view import read_delete
 from lakewarden.tables.interface import BucketEngine, ConcurrentDelete, Incorporate, OutputFile, Rewrite
 
-# In Parquet these types have annotations that Arrow would lose.
-_SPECIAL = re.compile(r'"type": ?"(geometry|geography|variant|unknown)\b')
 
+class IcebergRewrites:
+    """Implements RewriteSupport for Iceberg."""
 
-def arrow_schema(view: TableView) -> pa.Schema:
-    return _parse(view.schema_json)
+    def __init__(self, spark: Any, catalogs: IcebergCatalogs) -> None:
+        self._spark, self._catalogs = spark, catalogs
 
+    def left_alone(self, view: TableView) -> str | None:
+        return None
 
-def unfit_types(view: TableView) -> str | None:
-    """Why Arrow cannot represent this schema, so that Iceberg's own writer is used; None if it can."""
-    special = _SPECIAL.search(view.schema_json)
-    if special:
-        return f"the schema has a {special.group(1)} column"
-    try:
-        arrow_schema(view)
-    except Exception as error:  # the kernel must not write a schema that the parser cannot read
-        return f"the schema has a type the Arrow kernel does not know ({str(error).splitlines()[0]})"
-    return None
+    def unfit(self, view: TableView) -> str | None:
+        return unfit_types(view)
 
+    def parquet_properties(self, view: TableView) -> Mapping[str, str]:
+        return view.properties
 
-@lru_cache(maxsize=64)
-def _parse(schema_json: str) -> pa.Schema:
-    # The import takes half a second, so it happens only for a rewrite.
-    from pyiceberg.io.pyarrow import schema_to_pyarrow
-    from pyiceberg.schema import Schema
+    def arrow_schema(self, view: TableView) -> bytes:
+        return bytes(arrow_schema(view).serialize())
 
-    return schema_to_pyarrow(Schema.model_validate_json(schema_json), include_field_ids=True)
+    def clustering(
+        self, table: TableRef, files: FileSet, columns: Sequence[str]
+    ) -> Mapping[int, Mapping[str, float]]:
+        by_partition = self._catalogs.deletes.clustering(
+            self._catalogs.load(table), files.handle, json.dumps(list(columns))
+        )
+        return {int(partition): shares for partition, shares in json.loads(by_partition).items()}
+
+    def clustering_of_outputs(
+        self, table: TableRef, files: FileSet, paths: Sequence[str], columns: Sequence[str]
+    ) -> Mapping[str, float]:
+        loaded, names = self._catalogs.load(table), json.dumps(list(columns))
+        shares: Mapping[str, float] = json.loads(
+            self._catalogs.deletes.clusteringOfOutputs(loaded, files.handle, json.dumps(list(paths)), names)
+        )
+        return shares
+
+    def dangling(self, table: TableRef, files: FileSet, branch: str) -> list[str]:
+        answer = json.loads(
+            self._catalogs.deletes.unneeded(self._catalogs.load(table), files.handle, branch, "[]", "[]")
+        )
+        return sorted(answer["unneeded"])
+
+    def retain(self, files: FileSet, paths: Sequence[str]) -> None:
+        files.handle.retain(json.dumps(list(paths)))
+
+    def output_locations(
+        self, table: TableRef, files: FileSet, names: Sequence[tuple[int, str]]
+    ) -> list[str]:
+        loaded = self._catalogs.load(table)
+        paths: list[str] = json.loads(
+            self._catalogs.bridge.locations(loaded, files.handle, json.dumps(names))
+        )
+        return paths
+
+    def rewrite_natively(
+        self,
+        table: TableRef,
+        files: FileSet,
+        group: RewriteGroup,
+        strategy: str,
+        columns: Sequence[str],
+        target_bytes: int,
+    ) -> list[OutputFile]:
+        request = {
+            "number": group.number,
+            "partition": group.partition_id,
+            "sources": list(group.paths()),
+            "output_spec_id": group.output_spec_id,
+            # Iceberg lets a file exceed its target by half, so that a small rest fits into it.
+            "max_file_bytes": target_bytes + target_bytes // 2,
+            "split_bytes": target_bytes,
+            "expected_files": group.outputs,
+            "strategy": strategy,
+            "columns": list(columns),
+        }
+        written = self._catalogs.bridge.rewriteNatively(
+            self._spark._jsparkSession, self._catalogs.load(table), files.handle, json.dumps(request)
+        )
+        return [
+            OutputFile(row["path"], row["bytes"], row["rows"], group.partition_id)
+            for row in json.loads(written)
+        ]
+
+    def prepare_rewrite(self, rewrite: Rewrite) -> None:
+        commit_rewrite_support.prepare_rewrite(self._catalogs, rewrite)
+
+    def bucket_engine(self) -> BucketEngine:
+        raise AssertionError("no table of this format merges rows by primary keys")
 
 
 # After this many lost attempts, delete files that are no longer needed are left for a later run.
@@ -238,90 +300,30 @@ class RewriteCommit:
         return [original["key"]], [*self._added, self._copy]
 
 
-class IcebergRewrites:
-    """Implements RewriteSupport for Iceberg."""
+# In Parquet these types have annotations that Arrow would lose.
+_SPECIAL = re.compile(r'"type": ?"(geometry|geography|variant|unknown)\b')
 
-    def __init__(self, spark: Any, catalogs: IcebergCatalogs) -> None:
-        self._spark, self._catalogs = spark, catalogs
 
-    def left_alone(self, view: TableView) -> str | None:
-        return None
+def arrow_schema(view: TableView) -> pa.Schema:
+    return _parse(view.schema_json)
 
-    def unfit(self, view: TableView) -> str | None:
-        return unfit_types(view)
 
-    def parquet_properties(self, view: TableView) -> Mapping[str, str]:
-        return view.properties
+def unfit_types(view: TableView) -> str | None:
+    """Why Arrow cannot represent this schema, so that Iceberg's own writer is used; None if it can."""
+    special = _SPECIAL.search(view.schema_json)
+    if special:
+        return f"the schema has a {special.group(1)} column"
+    try:
+        arrow_schema(view)
+    except Exception as error:  # the kernel must not write a schema that the parser cannot read
+        return f"the schema has a type the Arrow kernel does not know ({str(error).splitlines()[0]})"
+    return None
 
-    def arrow_schema(self, view: TableView) -> bytes:
-        return bytes(arrow_schema(view).serialize())
 
-    def clustering(
-        self, table: TableRef, files: FileSet, columns: Sequence[str]
-    ) -> Mapping[int, Mapping[str, float]]:
-        by_partition = self._catalogs.deletes.clustering(
-            self._catalogs.load(table), files.handle, json.dumps(list(columns))
-        )
-        return {int(partition): shares for partition, shares in json.loads(by_partition).items()}
+@lru_cache(maxsize=64)
+def _parse(schema_json: str) -> pa.Schema:
+    # The import takes half a second, so it happens only for a rewrite.
+    from pyiceberg.io.pyarrow import schema_to_pyarrow
+    from pyiceberg.schema import Schema
 
-    def clustering_of_outputs(
-        self, table: TableRef, files: FileSet, paths: Sequence[str], columns: Sequence[str]
-    ) -> Mapping[str, float]:
-        loaded, names = self._catalogs.load(table), json.dumps(list(columns))
-        shares: Mapping[str, float] = json.loads(
-            self._catalogs.deletes.clusteringOfOutputs(loaded, files.handle, json.dumps(list(paths)), names)
-        )
-        return shares
-
-    def dangling(self, table: TableRef, files: FileSet, branch: str) -> list[str]:
-        answer = json.loads(
-            self._catalogs.deletes.unneeded(self._catalogs.load(table), files.handle, branch, "[]", "[]")
-        )
-        return sorted(answer["unneeded"])
-
-    def retain(self, files: FileSet, paths: Sequence[str]) -> None:
-        files.handle.retain(json.dumps(list(paths)))
-
-    def output_locations(
-        self, table: TableRef, files: FileSet, names: Sequence[tuple[int, str]]
-    ) -> list[str]:
-        loaded = self._catalogs.load(table)
-        paths: list[str] = json.loads(
-            self._catalogs.bridge.locations(loaded, files.handle, json.dumps(names))
-        )
-        return paths
-
-    def rewrite_natively(
-        self,
-        table: TableRef,
-        files: FileSet,
-        group: RewriteGroup,
-        strategy: str,
-        columns: Sequence[str],
-        target_bytes: int,
-    ) -> list[OutputFile]:
-        request = {
-            "number": group.number,
-            "partition": group.partition_id,
-            "sources": list(group.paths()),
-            "output_spec_id": group.output_spec_id,
-            # Iceberg lets a file exceed its target by half, so that a small rest fits into it.
-            "max_file_bytes": target_bytes + target_bytes // 2,
-            "split_bytes": target_bytes,
-            "expected_files": group.outputs,
-            "strategy": strategy,
-            "columns": list(columns),
-        }
-        written = self._catalogs.bridge.rewriteNatively(
-            self._spark._jsparkSession, self._catalogs.load(table), files.handle, json.dumps(request)
-        )
-        return [
-            OutputFile(row["path"], row["bytes"], row["rows"], group.partition_id)
-            for row in json.loads(written)
-        ]
-
-    def prepare_rewrite(self, rewrite: Rewrite) -> None:
-        commit_rewrite_support.prepare_rewrite(self._catalogs, rewrite)
-
-    def bucket_engine(self) -> BucketEngine:
-        raise AssertionError("no table of this format merges rows by primary keys")
+    return schema_to_pyarrow(Schema.model_validate_json(schema_json), include_field_ids=True)

@@ -1,4 +1,6 @@
-"""Builds the view of an Iceberg table from its metadata file only."""
+"""Builds the view of an Iceberg table from its metadata file only. Also reads its files, and the changes of
+past snapshots: the files that a snapshot removed and added, and the snapshot that added each file.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The only way to change an Iceberg table. Every method calls the guard first; tests/tables/test_commit_guard.py checks each."""
+"""The only way to change an Iceberg table. Every method calls the guard first;
+tests/tables/test_commit_guard.py checks each. Tags are created, extended and removed in one commit each. An
+expiry removes snapshots and refs from the metadata; no data, delete or manifest file is deleted.
+"""
 
 from __future__ import annotations
 
@@ -45,6 +48,114 @@ from lakewarden.tables.interface import (
     TableChanged,
 )
 from lakewarden.tables.jvm import JavaError, is_java, java_reason
+
+
+class IcebergWriter:
+    """Implements TableWriter for Iceberg."""
+
+    def __init__(self, guard: CommitGuard, spark: Any, catalogs: IcebergCatalogs) -> None:
+        self._guard, self._spark, self._catalogs = guard, spark, catalogs
+
+    def commit_rewrite(self, rewrite: Rewrite, incorporate: Incorporate | None = None) -> int | None:
+        self._guard.check(rewrite.table, rewrite.summary)
+        return RewriteCommit(self._catalogs, rewrite, incorporate).run()
+
+    def commit_merge(self, view: TableView, merged: MergedBuckets, summary: Mapping[str, str]) -> int:
+        self._guard.check(view.ref, summary)
+        raise AssertionError("no table of this format merges rows by primary keys")
+
+    def merge_deletes(
+        self, table: TableRef, where: str | None, min_files: int, summary: Mapping[str, str]
+    ) -> int | None:
+        self._guard.check(table, summary)
+        loaded = self._catalogs.load(table)
+        expression = filter_expression(self._catalogs, loaded, where) if where else None
+
+        def attempt(sending: Sending) -> bool:
+            changed: bool = self._catalogs.deletes.mergeDeletes(
+                self._spark._jsparkSession,
+                sending.watched(self._catalogs.load(table), keeps_files=True),
+                expression,
+                min_files,
+                json.dumps(dict(summary)),
+            )
+            return changed
+
+        return commit(self._catalogs, table, summary, attempt, attempts=4)
+
+    def rewrite_manifests(
+        self, table: TableRef, spec_id: int, target_bytes: int, summary: Mapping[str, str]
+    ) -> int | None:
+        self._guard.check(table, summary)
+
+        def attempt(sending: Sending) -> bool:
+            changed: bool = self._catalogs.bridge.rewriteManifests(
+                self._spark._jsparkSession,
+                sending.watched(self._catalogs.load(table)),
+                spec_id,
+                target_bytes,
+                json.dumps(dict(summary)),
+            )
+            return changed
+
+        return commit(self._catalogs, table, summary, attempt, attempts=16)
+
+    def drop_partitions(
+        self, table: TableRef, found: PartitionSet, ids: Sequence[int], summary: Mapping[str, str]
+    ) -> Dropped:
+        self._guard.check(table, summary)
+        return partitions.drop_partitions(self._catalogs, table, found, ids, summary)
+
+    def expire(
+        self,
+        view: TableView,
+        snapshot_ids: Sequence[int],
+        refs: Mapping[str, int],
+        changelogs: Collection[int] = (),
+    ) -> None:
+        self._guard.check(view.ref, None)
+        expire(self._catalogs, view, snapshot_ids, refs)
+
+    def commit_adoption(self, table: TableRef, adopting: Adoption, summary: Mapping[str, str]) -> int:
+        self._guard.check(table, summary)
+        return adoption.commit_adoption(self._catalogs, table, adopting, summary)
+
+    def create_tag(self, table: TableRef, name: str, snapshot_id: int, until: datetime | None) -> None:
+        self._guard.check(table, None)
+        create_tag(self._catalogs, table, name, snapshot_id, until)
+
+    def retain_tag(self, table: TableRef, name: str, until: datetime | None) -> None:
+        self._guard.check(table, None)
+        retain_tag(self._catalogs, table, name, until)
+
+    def drop_tag(self, table: TableRef, name: str) -> None:
+        self._guard.check(table, None)
+        drop_tag(self._catalogs, table, name)
+
+    def cold(self) -> ColdWriter:
+        return IcebergColdWriter(self._guard, self._catalogs)
+
+
+class IcebergColdWriter:
+    """Implements ColdWriter for Iceberg."""
+
+    def __init__(self, guard: CommitGuard, catalogs: IcebergCatalogs) -> None:
+        self._guard, self._catalogs = guard, catalogs
+
+    def make(self, view: TableView, catalog: str) -> ColdHome:
+        self._guard.check(TableRef(catalog, view.ref.namespace, view.ref.name), None)
+        return cold.make(self._catalogs, view, catalog)
+
+    def register(
+        self, view: TableView, home: ColdHome, snapshot_ids: Collection[int], tags: Sequence[Ref]
+    ) -> None:
+        self._guard.check(home.ref, None)
+        cold.register(self._catalogs, view, home, snapshot_ids, tags)
+
+    def release(self, view: TableView, home: ColdHome, snapshot_ids: Collection[int]) -> None:
+        self._guard.check(home.ref, None)
+        cold.release(self._catalogs, view, home, snapshot_ids)
+
 
 # An explicit age: a ref without one would get the table's `history.expire.max-ref-age-ms`.
 _FOR_EVER = 2**63 - 1
@@ -195,110 +306,3 @@ def _settle(catalogs: IcebergCatalogs, view: TableView, ids: str, names: str, er
         if not catalogs.expiry.remaining(table, ids, names):
             return
     raise CommitUnknown(table=view.ref, reason=java_reason(error)) from error
-
-
-class IcebergWriter:
-    """Implements TableWriter for Iceberg."""
-
-    def __init__(self, guard: CommitGuard, spark: Any, catalogs: IcebergCatalogs) -> None:
-        self._guard, self._spark, self._catalogs = guard, spark, catalogs
-
-    def commit_rewrite(self, rewrite: Rewrite, incorporate: Incorporate | None = None) -> int | None:
-        self._guard.check(rewrite.table, rewrite.summary)
-        return RewriteCommit(self._catalogs, rewrite, incorporate).run()
-
-    def commit_merge(self, view: TableView, merged: MergedBuckets, summary: Mapping[str, str]) -> int:
-        self._guard.check(view.ref, summary)
-        raise AssertionError("no table of this format merges rows by primary keys")
-
-    def merge_deletes(
-        self, table: TableRef, where: str | None, min_files: int, summary: Mapping[str, str]
-    ) -> int | None:
-        self._guard.check(table, summary)
-        loaded = self._catalogs.load(table)
-        expression = filter_expression(self._catalogs, loaded, where) if where else None
-
-        def attempt(sending: Sending) -> bool:
-            changed: bool = self._catalogs.deletes.mergeDeletes(
-                self._spark._jsparkSession,
-                sending.watched(self._catalogs.load(table), keeps_files=True),
-                expression,
-                min_files,
-                json.dumps(dict(summary)),
-            )
-            return changed
-
-        return commit(self._catalogs, table, summary, attempt, attempts=4)
-
-    def rewrite_manifests(
-        self, table: TableRef, spec_id: int, target_bytes: int, summary: Mapping[str, str]
-    ) -> int | None:
-        self._guard.check(table, summary)
-
-        def attempt(sending: Sending) -> bool:
-            changed: bool = self._catalogs.bridge.rewriteManifests(
-                self._spark._jsparkSession,
-                sending.watched(self._catalogs.load(table)),
-                spec_id,
-                target_bytes,
-                json.dumps(dict(summary)),
-            )
-            return changed
-
-        return commit(self._catalogs, table, summary, attempt, attempts=16)
-
-    def drop_partitions(
-        self, table: TableRef, found: PartitionSet, ids: Sequence[int], summary: Mapping[str, str]
-    ) -> Dropped:
-        self._guard.check(table, summary)
-        return partitions.drop_partitions(self._catalogs, table, found, ids, summary)
-
-    def expire(
-        self,
-        view: TableView,
-        snapshot_ids: Sequence[int],
-        refs: Mapping[str, int],
-        changelogs: Collection[int] = (),
-    ) -> None:
-        self._guard.check(view.ref, None)
-        expire(self._catalogs, view, snapshot_ids, refs)
-
-    def commit_adoption(self, table: TableRef, adopting: Adoption, summary: Mapping[str, str]) -> int:
-        self._guard.check(table, summary)
-        return adoption.commit_adoption(self._catalogs, table, adopting, summary)
-
-    def create_tag(self, table: TableRef, name: str, snapshot_id: int, until: datetime | None) -> None:
-        self._guard.check(table, None)
-        create_tag(self._catalogs, table, name, snapshot_id, until)
-
-    def retain_tag(self, table: TableRef, name: str, until: datetime | None) -> None:
-        self._guard.check(table, None)
-        retain_tag(self._catalogs, table, name, until)
-
-    def drop_tag(self, table: TableRef, name: str) -> None:
-        self._guard.check(table, None)
-        drop_tag(self._catalogs, table, name)
-
-    def cold(self) -> ColdWriter:
-        return IcebergColdWriter(self._guard, self._catalogs)
-
-
-class IcebergColdWriter:
-    """Implements ColdWriter for Iceberg."""
-
-    def __init__(self, guard: CommitGuard, catalogs: IcebergCatalogs) -> None:
-        self._guard, self._catalogs = guard, catalogs
-
-    def make(self, view: TableView, catalog: str) -> ColdHome:
-        self._guard.check(TableRef(catalog, view.ref.namespace, view.ref.name), None)
-        return cold.make(self._catalogs, view, catalog)
-
-    def register(
-        self, view: TableView, home: ColdHome, snapshot_ids: Collection[int], tags: Sequence[Ref]
-    ) -> None:
-        self._guard.check(home.ref, None)
-        cold.register(self._catalogs, view, home, snapshot_ids, tags)
-
-    def release(self, view: TableView, home: ColdHome, snapshot_ids: Collection[int]) -> None:
-        self._guard.check(home.ref, None)
-        cold.release(self._catalogs, view, home, snapshot_ids)

@@ -1,4 +1,7 @@
-"""Commits to Paimon tables. A commit has one of three outcomes: committed, lost, unknown."""
+"""Commits to Paimon tables. A commit has one of three outcomes: committed, lost, unknown. Many Paimon catalogs
+have no lock, so commits are made under Lakewarden's own. `commit_risk` says which catalogs that does not
+make safe.
+"""
 
 from __future__ import annotations
 
@@ -12,49 +15,6 @@ from lakewarden.errors import CommitLost, CommitUnknown, LakewardenError
 from lakewarden.model.location import HADOOP, scheme_of
 from lakewarden.model.table import TableRef
 from lakewarden.tables.jvm import JavaError, java_causes, java_reason
-
-# On these stores a rename is atomic and never replaces a file: a second commit with the same id fails.
-_ATOMIC = HADOOP
-
-
-class HeldLock(Protocol):
-    def check(self) -> None:
-        """Raises CommitLost if this process no longer holds the lock. Called right before a change."""
-
-    def lasts(self) -> bool:
-        """Whether this process held the lock without a break. Called after a change: a renewal may have failed."""
-
-
-# Locks the table at this location. Raises CommitLost if the lock cannot be taken.
-Guard = Callable[[TableRef, str], AbstractContextManager[HeldLock]]
-
-
-class _Free:
-    def check(self) -> None:
-        return None
-
-    def lasts(self) -> bool:
-        return True
-
-
-@contextmanager
-def unguarded(table: TableRef, place: str) -> Iterator[HeldLock]:
-    """No lock: only for callers without any concurrent process."""
-    yield _Free()
-
-
-def commit_risk(properties: Mapping[str, str]) -> str:
-    """The risk of concurrent commits through this catalog, as a sentence; empty if there is none."""
-    scheme = scheme_of(properties.get("warehouse", ""))
-    metastore = properties.get("metastore", "filesystem")
-    if metastore == "rest" or scheme in _ATOMIC:
-        return ""
-    # The same decision as in Paimon: a lock is used if configured or on object stores, and only if the catalog has one.
-    enabled = properties.get("lock.enabled", str(scheme != "file")).lower() == "true"
-    if enabled and (metastore in ("jdbc", "hive") or "lock.type" in properties):
-        return ""
-    return "no lock of its own: of two writers that commit at the same instant, one can lose its commit"
-
 
 _SETTLE_WAITS = (0.0, 0.5, 2.0)
 # Paimon has no exception class for a lost race. It is recognised by the message of the check before the commit.
@@ -124,3 +84,46 @@ def _settled(table: TableRef, wanted: Mapping[str, str], find: Find, error: Exce
         if refused:
             raise CommitLost(table=table, reason=java_reason(error)) from error
     raise CommitUnknown(table=table, reason=java_reason(error)) from error
+
+
+# On these stores a rename is atomic and never replaces a file: a second commit with the same id fails.
+_ATOMIC = HADOOP
+
+
+class HeldLock(Protocol):
+    def check(self) -> None:
+        """Raises CommitLost if this process no longer holds the lock. Called right before a change."""
+
+    def lasts(self) -> bool:
+        """Whether this process held the lock without a break. Called after a change: a renewal may have failed."""
+
+
+# Locks the table at this location. Raises CommitLost if the lock cannot be taken.
+Guard = Callable[[TableRef, str], AbstractContextManager[HeldLock]]
+
+
+class _Free:
+    def check(self) -> None:
+        return None
+
+    def lasts(self) -> bool:
+        return True
+
+
+@contextmanager
+def unguarded(table: TableRef, place: str) -> Iterator[HeldLock]:
+    """No lock: only for callers without any concurrent process."""
+    yield _Free()
+
+
+def commit_risk(properties: Mapping[str, str]) -> str:
+    """The risk of concurrent commits through this catalog, as a sentence; empty if there is none."""
+    scheme = scheme_of(properties.get("warehouse", ""))
+    metastore = properties.get("metastore", "filesystem")
+    if metastore == "rest" or scheme in _ATOMIC:
+        return ""
+    # The same decision as in Paimon: a lock is used if configured or on object stores, and only if the catalog has one.
+    enabled = properties.get("lock.enabled", str(scheme != "file")).lower() == "true"
+    if enabled and (metastore in ("jdbc", "hive") or "lock.type" in properties):
+        return ""
+    return "no lock of its own: of two writers that commit at the same instant, one can lose its commit"

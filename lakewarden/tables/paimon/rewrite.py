@@ -1,4 +1,7 @@
-"""Replaces data files of a Paimon table: the paths of outputs, their descriptions, and the commit."""
+"""Rewrites of Paimon tables: which files they may touch, the paths and descriptions of outputs, and the
+commit. Buckets of tables with primary keys are merged by Paimon's own engine in Spark tasks. Many manifests
+are merged into few.
+"""
 
 from __future__ import annotations
 
@@ -19,118 +22,64 @@ from lakewarden.tables.paimon.catalog import PaimonCatalogs
 from lakewarden.tables.paimon.commit import Find, HeldLock, commit, new_identifier
 from lakewarden.tables.paimon.errors import catalog_error
 
-_ONE_SPEC = 0
-_CONTENT = "data"
 
+class PaimonRewrites:
+    """Implements RewriteSupport for Paimon. `cache` is the folder for the jar that is sent to executors."""
 
-def manifests(catalogs: PaimonCatalogs, view: TableView, snapshot_id: int) -> list[Manifest]:
-    """The manifests of data files. A Paimon manifest has both added and deleted files."""
-    helper = catalogs.helper("PaimonManifests")
-    try:
-        rows = json.loads(helper.manifests(catalogs.load(view.ref), snapshot_id))
-    except JavaError as error:
-        raise catalog_error(error, f"the manifests of {view.ref}") from error
-    folder = view.handle.metadata
-    return [Manifest(folder.manifest(name), size, _ONE_SPEC, _CONTENT) for name, size in rows]
+    def __init__(self, catalogs: PaimonCatalogs, schemas: schema.StoredSchemas, cache: Path) -> None:
+        self._catalogs, self._schemas, self._cache = catalogs, schemas, cache
 
+    def left_alone(self, view: TableView) -> str | None:
+        return schema.left_alone(view)
 
-def fold(
-    catalogs: PaimonCatalogs,
-    table: TableRef,
-    target_bytes: int,
-    summary: Mapping[str, str],
-    find: Find,
-    lock: AbstractContextManager[HeldLock],
-) -> int:
-    """Merges all manifests in one snapshot that changes no files. Entries that cancel each other out are removed."""
-    options = catalogs.helper("PaimonManifests").folding(target_bytes)
+    def unfit(self, view: TableView) -> str | None:
+        return self._schemas.unfit(view)
 
-    def attempt() -> int:
-        properties = json.dumps(dict(summary))
-        with catalogs.committing(table) as loaded:
-            return int(catalogs.commit.commit(loaded, [], properties, new_identifier(), options, None))
+    def parquet_properties(self, view: TableView) -> Mapping[str, str]:
+        return schema.parquet_properties(view.properties)
 
-    return commit(table, summary, attempt, find, lock)
+    def arrow_schema(self, view: TableView) -> bytes:
+        return bytes(self._schemas.arrow(view).serialize())
 
+    def clustering(
+        self, table: TableRef, files: FileSet, columns: Sequence[str]
+    ) -> Mapping[int, Mapping[str, float]]:
+        """Unknown for Paimon: a partition is then clustered again when enough of it is new."""
+        return {}
 
-_HERE = Path(__file__).parent
-# In the other modes, rows of one key may be in several buckets, or rows have no bucket yet.
-_MODES = ("HASH_FIXED", "HASH_DYNAMIC")
+    def clustering_of_outputs(
+        self, table: TableRef, files: FileSet, paths: Sequence[str], columns: Sequence[str]
+    ) -> Mapping[str, float]:
+        return {}
 
+    def dangling(self, table: TableRef, files: FileSet, branch: str) -> list[str]:
+        """Always empty: a deletion vector is removed with its data file."""
+        return []
 
-class Keyed:
-    """Implements BucketEngine for Paimon. `cache` is the folder for the jar that is sent to executors."""
+    def retain(self, files: FileSet, paths: Sequence[str]) -> None:
+        files.handle.retain(json.dumps(list(paths)))
 
-    def __init__(self, catalogs: PaimonCatalogs, cache: Path) -> None:
-        self._catalogs, self._cache = catalogs, cache
+    def output_locations(
+        self, table: TableRef, files: FileSet, names: Sequence[tuple[int, str]]
+    ) -> list[str]:
+        return output_locations(self._catalogs, table, files, names)
 
-    def buckets(self, view: TableView, snapshot_id: int) -> Buckets:
-        helper = self._helper()
-        try:
-            described = json.loads(helper.buckets(self._catalogs.load(view.ref), snapshot_id))
-        except JavaError as error:
-            raise catalog_error(error, f"the buckets of {view.ref}") from error
-        rows = tuple(Bucket(*row) for row in described["buckets"])
-        unfit = (
-            ""
-            if described["mode"] in _MODES
-            else f"Paimon's bucket mode {described['mode']} is not merged by this release"
-        )
-        return Buckets(rows, described["hidden"], unfit)
+    def rewrite_natively(
+        self,
+        table: TableRef,
+        files: FileSet,
+        group: RewriteGroup,
+        strategy: str,
+        columns: Sequence[str],
+        target_bytes: int,
+    ) -> list[OutputFile]:
+        return rewrite_natively(self._catalogs, table, files, group, target_bytes)
 
-    def merge(self, view: TableView, merges: Sequence[MergeBuckets], keep_runs: int) -> MergedBuckets:
-        helper, table = self._helper(), self._catalogs.load(view.ref)
-        context = self._catalogs.spark.sparkContext
-        tasks = [
-            f"{bucket.key}\t{bucket.number}\t{'full' if merge.full else 'minor'}"
-            for merge in merges
-            for bucket in merge.buckets
-        ]
-        try:
-            messages = helper.merge(context._jsc, table, _java_list(context, tasks), max(1, keep_runs))
-            written = json.loads(helper.told(table, messages))
-        except JavaError as error:
-            raise LakewardenError(reason=java_reason(error)) from error
-        return MergedBuckets(
-            written["before"],
-            written["after"],
-            written["bytes_before"],
-            written["bytes_after"],
-            written["rows_before"],
-            written["rows_after"],
-            tuple(written["paths"]),
-            messages if len(messages) else None,
-        )
+    def prepare_rewrite(self, rewrite: Rewrite) -> None:
+        prepare_rewrite(self._catalogs, rewrite)
 
-    def _helper(self) -> Any:
-        spark = self._catalogs.spark
-        task = shipped(spark, _HERE / "PaimonBucketTask.java", "lakewarden.PaimonBucketTask", self._cache)
-        return bridge(spark, _HERE / "PaimonKeyed.java", "lakewarden.PaimonKeyed", beside=task)
-
-
-def commit_merge(
-    catalogs: PaimonCatalogs,
-    table: TableRef,
-    merged: MergedBuckets,
-    summary: Mapping[str, str],
-    find: Find,
-    lock: AbstractContextManager[HeldLock],
-) -> int:
-    """Commits a merge. Paimon refuses it if a source file is gone: another writer merged it or dropped its partition."""
-
-    def attempt() -> int:
-        with catalogs.committing(table) as loaded:
-            properties = json.dumps(dict(summary))
-            return int(catalogs.commit.commit(loaded, merged.handle, properties, new_identifier()))
-
-    return commit(table, summary, attempt, find, lock)
-
-
-def _java_list(context: Any, values: Sequence[str]) -> Any:
-    java_list = context._jvm.java.util.ArrayList()
-    for value in values:
-        java_list.add(value)
-    return java_list
+    def bucket_engine(self) -> BucketEngine:
+        return Keyed(self._catalogs, self._cache)
 
 
 # The smallest and largest sequence number of each source.
@@ -217,60 +166,115 @@ def rewrite_natively(
     return [OutputFile(path, size, rows, group.partition_id) for path, size, rows in json.loads(written)]
 
 
-class PaimonRewrites:
-    """Implements RewriteSupport for Paimon. `cache` is the folder for the jar that is sent to executors."""
+_HERE = Path(__file__).parent
+# In the other modes, rows of one key may be in several buckets, or rows have no bucket yet.
+_MODES = ("HASH_FIXED", "HASH_DYNAMIC")
 
-    def __init__(self, catalogs: PaimonCatalogs, schemas: schema.StoredSchemas, cache: Path) -> None:
-        self._catalogs, self._schemas, self._cache = catalogs, schemas, cache
 
-    def left_alone(self, view: TableView) -> str | None:
-        return schema.left_alone(view)
+class Keyed:
+    """Implements BucketEngine for Paimon. `cache` is the folder for the jar that is sent to executors."""
 
-    def unfit(self, view: TableView) -> str | None:
-        return self._schemas.unfit(view)
+    def __init__(self, catalogs: PaimonCatalogs, cache: Path) -> None:
+        self._catalogs, self._cache = catalogs, cache
 
-    def parquet_properties(self, view: TableView) -> Mapping[str, str]:
-        return schema.parquet_properties(view.properties)
+    def buckets(self, view: TableView, snapshot_id: int) -> Buckets:
+        helper = self._helper()
+        try:
+            described = json.loads(helper.buckets(self._catalogs.load(view.ref), snapshot_id))
+        except JavaError as error:
+            raise catalog_error(error, f"the buckets of {view.ref}") from error
+        rows = tuple(Bucket(*row) for row in described["buckets"])
+        unfit = (
+            ""
+            if described["mode"] in _MODES
+            else f"Paimon's bucket mode {described['mode']} is not merged by this release"
+        )
+        return Buckets(rows, described["hidden"], unfit)
 
-    def arrow_schema(self, view: TableView) -> bytes:
-        return bytes(self._schemas.arrow(view).serialize())
+    def merge(self, view: TableView, merges: Sequence[MergeBuckets], keep_runs: int) -> MergedBuckets:
+        helper, table = self._helper(), self._catalogs.load(view.ref)
+        context = self._catalogs.spark.sparkContext
+        tasks = [
+            f"{bucket.key}\t{bucket.number}\t{'full' if merge.full else 'minor'}"
+            for merge in merges
+            for bucket in merge.buckets
+        ]
+        try:
+            messages = helper.merge(context._jsc, table, _java_list(context, tasks), max(1, keep_runs))
+            written = json.loads(helper.told(table, messages))
+        except JavaError as error:
+            raise LakewardenError(reason=java_reason(error)) from error
+        return MergedBuckets(
+            written["before"],
+            written["after"],
+            written["bytes_before"],
+            written["bytes_after"],
+            written["rows_before"],
+            written["rows_after"],
+            tuple(written["paths"]),
+            messages if len(messages) else None,
+        )
 
-    def clustering(
-        self, table: TableRef, files: FileSet, columns: Sequence[str]
-    ) -> Mapping[int, Mapping[str, float]]:
-        """Unknown for Paimon: a partition is then clustered again when enough of it is new."""
-        return {}
+    def _helper(self) -> Any:
+        spark = self._catalogs.spark
+        task = shipped(spark, _HERE / "PaimonBucketTask.java", "lakewarden.PaimonBucketTask", self._cache)
+        return bridge(spark, _HERE / "PaimonKeyed.java", "lakewarden.PaimonKeyed", beside=task)
 
-    def clustering_of_outputs(
-        self, table: TableRef, files: FileSet, paths: Sequence[str], columns: Sequence[str]
-    ) -> Mapping[str, float]:
-        return {}
 
-    def dangling(self, table: TableRef, files: FileSet, branch: str) -> list[str]:
-        """Always empty: a deletion vector is removed with its data file."""
-        return []
+def commit_merge(
+    catalogs: PaimonCatalogs,
+    table: TableRef,
+    merged: MergedBuckets,
+    summary: Mapping[str, str],
+    find: Find,
+    lock: AbstractContextManager[HeldLock],
+) -> int:
+    """Commits a merge. Paimon refuses it if a source file is gone: another writer merged it or dropped its partition."""
 
-    def retain(self, files: FileSet, paths: Sequence[str]) -> None:
-        files.handle.retain(json.dumps(list(paths)))
+    def attempt() -> int:
+        with catalogs.committing(table) as loaded:
+            properties = json.dumps(dict(summary))
+            return int(catalogs.commit.commit(loaded, merged.handle, properties, new_identifier()))
 
-    def output_locations(
-        self, table: TableRef, files: FileSet, names: Sequence[tuple[int, str]]
-    ) -> list[str]:
-        return output_locations(self._catalogs, table, files, names)
+    return commit(table, summary, attempt, find, lock)
 
-    def rewrite_natively(
-        self,
-        table: TableRef,
-        files: FileSet,
-        group: RewriteGroup,
-        strategy: str,
-        columns: Sequence[str],
-        target_bytes: int,
-    ) -> list[OutputFile]:
-        return rewrite_natively(self._catalogs, table, files, group, target_bytes)
 
-    def prepare_rewrite(self, rewrite: Rewrite) -> None:
-        prepare_rewrite(self._catalogs, rewrite)
+def _java_list(context: Any, values: Sequence[str]) -> Any:
+    java_list = context._jvm.java.util.ArrayList()
+    for value in values:
+        java_list.add(value)
+    return java_list
 
-    def bucket_engine(self) -> BucketEngine:
-        return Keyed(self._catalogs, self._cache)
+
+_ONE_SPEC = 0
+_CONTENT = "data"
+
+
+def manifests(catalogs: PaimonCatalogs, view: TableView, snapshot_id: int) -> list[Manifest]:
+    """The manifests of data files. A Paimon manifest has both added and deleted files."""
+    helper = catalogs.helper("PaimonManifests")
+    try:
+        rows = json.loads(helper.manifests(catalogs.load(view.ref), snapshot_id))
+    except JavaError as error:
+        raise catalog_error(error, f"the manifests of {view.ref}") from error
+    folder = view.handle.metadata
+    return [Manifest(folder.manifest(name), size, _ONE_SPEC, _CONTENT) for name, size in rows]
+
+
+def fold(
+    catalogs: PaimonCatalogs,
+    table: TableRef,
+    target_bytes: int,
+    summary: Mapping[str, str],
+    find: Find,
+    lock: AbstractContextManager[HeldLock],
+) -> int:
+    """Merges all manifests in one snapshot that changes no files. Entries that cancel each other out are removed."""
+    options = catalogs.helper("PaimonManifests").folding(target_bytes)
+
+    def attempt() -> int:
+        properties = json.dumps(dict(summary))
+        with catalogs.committing(table) as loaded:
+            return int(catalogs.commit.commit(loaded, [], properties, new_identifier(), options, None))
+
+    return commit(table, summary, attempt, find, lock)

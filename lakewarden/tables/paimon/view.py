@@ -1,4 +1,6 @@
-"""Builds the view of a Paimon table from its metadata files only."""
+"""Builds the view of a Paimon table from its metadata files only. Also reads the data files of a snapshot in
+bulk, and the changes of a past snapshot: its data files compared with those of the snapshot before it.
+"""
 
 from __future__ import annotations
 
@@ -38,46 +40,6 @@ from lakewarden.tables.paimon.metadata import (
     main_snapshots,
     newest_run,
 )
-
-# Bytes around a deletion vector: its length before it, its checksum after it.
-_FRAME = 8
-
-
-def read_files(catalogs: PaimonCatalogs, ref: TableRef, snapshot_id: int) -> FileSet:
-    """All live data files as Arrow. The JVM writes them to one local stream file.
-
-    Each bucket of a partition counts as an own partition for the planner, so that an output never mixes files of two buckets.
-    """
-    table = catalogs.load(ref)
-    with tempfile.TemporaryDirectory(prefix="lakewarden-") as folder:
-        stream = Path(folder) / "files.arrow"
-        try:
-            scan = catalogs.files.scan(table, snapshot_id, str(stream))
-        except JavaError as error:
-            # An unreadable manifest stops the plan: a partial file list is worse than none.
-            raise catalog_error(error, f"the metadata of {ref}") from error
-        files = pa.ipc.open_stream(stream.read_bytes()).read_all()
-    partitions = tuple(
-        Partition(number, 0, each["path"], tuple(each["values"]))
-        for number, each in enumerate(json.loads(scan.places()))
-    )
-    deletes = tuple(_vector(each) for each in json.loads(scan.deletes()))
-    return FileSet(snapshot_id, partitions, files, scan, deletes, ordered=bool(scan.ordered()))
-
-
-def _vector(row: dict[str, Any]) -> DeleteFile:
-    return DeleteFile(
-        key=f"{row['path']}#{row['offset']}",
-        kind="vector",
-        path=row["path"],
-        format="paimon",
-        bytes=row["length"] + _FRAME,
-        records=row["records"] or -1,
-        sequence_number=0,
-        content_offset=row["offset"],
-        content_size=row["length"] + _FRAME,
-    )
-
 
 _FORMAT_VERSION = 1
 
@@ -218,6 +180,46 @@ def _spec(schema: Mapping[str, Any]) -> PartitionSpec:
 def _counters(head: PaimonRoot | None, snapshots: int) -> Counters:
     records = int(head.content.get("totalRecordCount") or 0) if head else 0
     return Counters(records=records, snapshots=snapshots)
+
+
+# Bytes around a deletion vector: its length before it, its checksum after it.
+_FRAME = 8
+
+
+def read_files(catalogs: PaimonCatalogs, ref: TableRef, snapshot_id: int) -> FileSet:
+    """All live data files as Arrow. The JVM writes them to one local stream file.
+
+    Each bucket of a partition counts as an own partition for the planner, so that an output never mixes files of two buckets.
+    """
+    table = catalogs.load(ref)
+    with tempfile.TemporaryDirectory(prefix="lakewarden-") as folder:
+        stream = Path(folder) / "files.arrow"
+        try:
+            scan = catalogs.files.scan(table, snapshot_id, str(stream))
+        except JavaError as error:
+            # An unreadable manifest stops the plan: a partial file list is worse than none.
+            raise catalog_error(error, f"the metadata of {ref}") from error
+        files = pa.ipc.open_stream(stream.read_bytes()).read_all()
+    partitions = tuple(
+        Partition(number, 0, each["path"], tuple(each["values"]))
+        for number, each in enumerate(json.loads(scan.places()))
+    )
+    deletes = tuple(_vector(each) for each in json.loads(scan.deletes()))
+    return FileSet(snapshot_id, partitions, files, scan, deletes, ordered=bool(scan.ordered()))
+
+
+def _vector(row: dict[str, Any]) -> DeleteFile:
+    return DeleteFile(
+        key=f"{row['path']}#{row['offset']}",
+        kind="vector",
+        path=row["path"],
+        format="paimon",
+        bytes=row["length"] + _FRAME,
+        records=row["records"] or -1,
+        sequence_number=0,
+        content_offset=row["offset"],
+        content_size=row["length"] + _FRAME,
+    )
 
 
 def read_replaced(catalogs: PaimonCatalogs, view: TableView, snapshot_id: int) -> ReplacedFiles:
