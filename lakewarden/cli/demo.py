@@ -35,8 +35,10 @@ if TYPE_CHECKING:
 
 
 FOLDER = Path("lakewarden-demo")
+LINEAGE = ("writer.id", "writer.commit_hash", "lineage.operation", "lineage.run_id", "trigger.type", "trigger.operator", "input.row_count")  # fmt: skip
 
 CATALOG = "lake"
+TABLE = f"{CATALOG}.demo.events"
 
 COMMITS = 4
 DAYS = 6
@@ -169,9 +171,6 @@ def _program() -> str:
     return str(beside.relative_to(here) if beside.is_relative_to(here) else beside)
 
 
-LINEAGE = ("writer.id", "writer.commit_hash", "lineage.operation", "lineage.run_id", "trigger.type", "trigger.operator", "input.row_count")  # fmt: skip
-
-
 @dataclass(frozen=True, slots=True)
 class Picture(Plain):
     """The table at one time, and what a query on it costs."""
@@ -257,7 +256,6 @@ def _next(command: str, why: str) -> Text:
     return Text.assemble(f"  {why}\n    ", look.command(command))
 
 
-TABLE = f"{CATALOG}.demo.events"
 _MARK = ".made-by-lakewarden-demo"
 
 _CONFIG = """\

@@ -42,12 +42,12 @@ _IDLE_SECONDS = 75
 # For all clients together; a single client may have fewer.
 _CONNECTIONS = 1000
 
-AsgiReceive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-
 # The memory that all commits in progress may take, as sent.
 MOST_BYTES = 256 << 20
 
 Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
 
 # The catalog's own paths begin with its version.
 METRICS, HEALTH = b"/metrics", b"/health"
@@ -173,9 +173,6 @@ def serve(
     with listener:
         server.run(sockets=[listener])
 
-
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 
 _FLUSH_SECONDS = 1.0
 _BODILESS = (204, 304)
@@ -396,7 +393,7 @@ class Bodies:
         self._held = 0
 
     @asynccontextmanager
-    async def whole(self, receive: AsgiReceive) -> AsyncIterator[bytes]:
+    async def whole(self, receive: Receive) -> AsyncIterator[bytes]:
         """The whole body, held as long as the request takes; Answered if it is too large, too slow, or one too many."""
         body = bytearray()
         try:
@@ -414,13 +411,13 @@ class Bodies:
         finally:
             self._held -= len(body)
 
-    async def parts(self, receive: AsgiReceive) -> AsyncIterator[bytes]:
+    async def parts(self, receive: Receive) -> AsyncIterator[bytes]:
         """The parts as they arrive, to be forwarded."""
         async for part in self._parts(receive):
             if part:
                 yield part
 
-    async def _parts(self, receive: AsgiReceive) -> AsyncIterator[bytes]:
+    async def _parts(self, receive: Receive) -> AsyncIterator[bytes]:
         loop = asyncio.get_running_loop()
         until, more = loop.time() + self._seconds, True
         while more:

@@ -56,7 +56,7 @@ _UNITS = {
     "gib": 2**30,
     "tib": 2**40,
 }
-_VALUES_HOURS = {"": 1.0, "m": 1 / 60, "h": 1.0, "d": 24.0, "w": 168.0}
+_HOUR_UNITS = {"": 1.0, "m": 1 / 60, "h": 1.0, "d": 24.0, "w": 168.0}
 _QUANTITY = re.compile(r"(\d[\d_]*(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
 _SORT_TERM = re.compile(r"(`[^`]+`|[^\s`]+)(\s+(asc|desc))?(\s+nulls\s+(first|last))?", re.IGNORECASE)
 
@@ -120,11 +120,11 @@ def _bytes(value: object) -> int:
     return int(number) * factor if "." not in number else round(float(number) * factor)
 
 
-def _values_hours(value: object) -> int | float:
+def _hours(value: object) -> int | float:
     if not isinstance(value, str):
         return _number(value)
-    number, unit = _quantity(value, _VALUES_HOURS)
-    return _whole(float(number) * _VALUES_HOURS[unit])
+    number, unit = _quantity(value, _HOUR_UNITS)
+    return _whole(float(number) * _HOUR_UNITS[unit])
 
 
 def _quantity(text: str, units: Container[str]) -> tuple[str, str]:
@@ -225,7 +225,7 @@ _READERS: dict[ValueType, Callable[[object], PolicyValue]] = {
     ValueType.BOOL: _bool,
     ValueType.COUNT: _count,
     ValueType.BYTES: _bytes,
-    ValueType.HOURS: _values_hours,
+    ValueType.HOURS: _hours,
     ValueType.RATIO: _ratio,
     ValueType.PERCENT: _percent,
     ValueType.CHOICE: _choice,
@@ -256,7 +256,7 @@ _LEAST = {"partition.expiration-time": 1.0, REF_AGE: 1 / 60}
 _MILLIS_OF_AN_HOUR = 3_600_000
 _MANY_HOURS = 24 * 365 * 1000
 _DURATION = re.compile(r"^\s*(\d+)\s*([a-zµ]*)\s*$")
-_HOURS = {
+_OPTION_HOURS = {
     **dict.fromkeys(("d", "day", "days"), 24.0),
     **dict.fromkeys(("h", "hour", "hours"), 1.0),
     **dict.fromkeys(("m", "min", "minute", "minutes"), 1 / 60),
@@ -275,7 +275,7 @@ def from_options(properties: Mapping[str, str]) -> Iterator[tuple[str, str, obje
             if option == REF_AGE:
                 yield from _ref_age(text)
                 continue
-            yield option, key, _hours(option, text) if option in _DURATIONS else text
+            yield option, key, _option_hours(option, text) if option in _DURATIONS else text
 
 
 def _ref_age(text: str) -> Iterator[tuple[str, str, object]]:
@@ -286,13 +286,13 @@ def _ref_age(text: str) -> Iterator[tuple[str, str, object]]:
     yield REF_AGE, _KEYS[REF_AGE], "none" if hours > _MANY_HOURS else hours
 
 
-def _hours(option: str, text: str) -> float:
+def _option_hours(option: str, text: str) -> float:
     match = _DURATION.match(text.lower())
-    if match is None or match[2] not in _HOURS:
+    if match is None or match[2] not in _OPTION_HOURS:
         raise PolicyError(
             key=option, reason=f"found {text!r} in the table's options; write a duration such as 7 d or 36 h"
         )
-    return max(int(match[1]) * _HOURS[match[2]], _LEAST.get(option, 0.0))
+    return max(int(match[1]) * _OPTION_HOURS[match[2]], _LEAST.get(option, 0.0))
 
 
 # Longer than any table exists, and short enough to stay inside every calendar.

@@ -523,7 +523,6 @@ def _sliding(data: Octets, width: int) -> NDArray[np.void]:
     return np.ndarray((len(data) - width + 1,), f"V{width}", data, strides=(1,))
 
 
-_MASK = (1 << 64) - 1
 # Rows weighted at a time, so that they stay in a core's second-level cache.
 _BLOCK = 1 << 15
 _WEIGHT = 0x9E37_79B9_7F4A_7C15
@@ -548,4 +547,4 @@ def digest_in_place(
         np.multiply(part, _WEIGHTS[: len(part)], part)
         first += here
         second += int(np.add.reduce(part)) + here * (place + start) * _WEIGHT
-    return Digest(len(sums), first & _MASK, second & _MASK)
+    return Digest(len(sums), first & MASK, second & MASK)

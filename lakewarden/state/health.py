@@ -173,7 +173,7 @@ class HealthRecords:
         """Before each time in `tiers`, keep only the last point of each step; returns how many were deleted.
         Deletes at most `most`: the next call continues.
 
-        Points to delete are chosen table by table in read transactions, which block no writer: see `rows.py`.
+        Points to delete are chosen table by table in read transactions, which block no writer: see `database.py`.
         With 1,000 tables of 592 points, one transaction for everything took 9 s and 340 MB, and the leader's
         renewal waited as long. This way takes 1 MB, and a renewal waits a few tenths of a second on a busy
         machine.

@@ -18,8 +18,8 @@ from lakewarden.model.table import TableRef, TableView, cold_properties
 from lakewarden.state.database import State, keep_first, upsert
 from lakewarden.state.schema import homes, painted_holds, painted_inputs, seen_tables, table_health
 
-# Rows per insert statement.
-_TABLES_AT_ONCE = 500
+# Rows per insert statement, and values per query.
+_AT_ONCE = 500
 # Lakewarden's own properties, and the formats' retention properties.
 _OF_A_POLICY = ("lakewarden.", "snapshot.", "partition.", "history.expire.max-ref-age-ms")
 
@@ -105,12 +105,8 @@ def _remember_homes(connection: Connection, views: Sequence[TableView], now: dat
         }
         for each in views
     }
-    for start in range(0, len(rows), _TABLES_AT_ONCE):
-        keep_first(connection, homes, list(rows.values())[start : start + _TABLES_AT_ONCE], ["table_uuid"])
-
-
-# The most values in one query.
-_AT_ONCE = 500
+    for start in range(0, len(rows), _AT_ONCE):
+        keep_first(connection, homes, list(rows.values())[start : start + _AT_ONCE], ["table_uuid"])
 
 
 class StoredDetails:

@@ -52,7 +52,7 @@ class Eraser:
         self._bits = [RowBits(target.rows) for target in targets]
         listed = _listed(targets)
         for place in listed:
-            _deletes_check(files[place])
+            _check_readable(files[place])
         self._filters = _filters(files, listed, targets, schema)
         self._mark_positions(files, listed, store)
         for equality in self._filters:
@@ -119,7 +119,7 @@ def _named(file: DeleteFile, listing: Mapping[str, list[RowBits]]) -> list[RowBi
     return listing[named]
 
 
-def _deletes_check(file: DeleteFile) -> None:
+def _check_readable(file: DeleteFile) -> None:
     if file.format not in READABLE.get(file.kind, ()):
         raise Unfit(f"a delete file of kind {file.kind} and format {file.format}", file.path)
     if file.kind == "equality" and not file.equality_ids:
@@ -161,7 +161,7 @@ def mark_positions(file: DeleteFile, wanted: Wanted, store: Store) -> None:
         return
     # Paths repeat for thousands of rows: as a dictionary, each path is examined once per batch.
     with opened(file, store, dictionaries=[_PATH]) as parquet:
-        _check(parquet.schema_arrow)
+        _check_schema(parquet.schema_arrow)
         columns = [_PATH, _POSITION]
         groups = [number for number in range(parquet.num_row_groups) if _may_name(parquet, number, wanted)]
         for number in groups:
@@ -172,7 +172,7 @@ def mark_positions(file: DeleteFile, wanted: Wanted, store: Store) -> None:
                 _mark(paths, positions.to_numpy(), wanted)
 
 
-def _check(schema: pa.Schema) -> None:
+def _check_schema(schema: pa.Schema) -> None:
     """Check the schema. Both column names are reserved, so a file with other columns is no known position-delete file."""
     types = {field.name: field.type for field in schema}
     path, position = types.get(_PATH, pa.null()), types.get(_POSITION, pa.null())

@@ -28,9 +28,8 @@ import pyarrow as pa
 from lakewarden.model.actions import RewriteGroup
 from lakewarden.model.files import FileSet
 from lakewarden.model.table import TableRef, TableView
-from lakewarden.tables.iceberg import commit as commit_rewrite_support
 from lakewarden.tables.iceberg.catalog import IcebergCatalogs
-from lakewarden.tables.iceberg.commit import Sending, commit
+from lakewarden.tables.iceberg.commit import Sending, commit, prepare_rewrite
 from lakewarden.tables.iceberg.view import read_delete
 from lakewarden.tables.interface import BucketEngine, ConcurrentDelete, Incorporate, OutputFile, Rewrite
 
@@ -118,7 +117,7 @@ class IcebergRewrites:
         ]
 
     def prepare_rewrite(self, rewrite: Rewrite) -> None:
-        commit_rewrite_support.prepare_rewrite(self._catalogs, rewrite)
+        prepare_rewrite(self._catalogs, rewrite)
 
     def bucket_engine(self) -> BucketEngine:
         raise AssertionError("no table of this format merges rows by primary keys")
