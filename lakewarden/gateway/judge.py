@@ -1,9 +1,5 @@
 """Judges a commit: finds every rule against it. `judge` is pure: the rules and the table's current state are
-arguments.
-
-`PolicyCache` reads the rules from the state database and the table, and caches them for seconds. Stored
-policies are at most two seconds old, the table's own `lakewarden.*` properties at most thirty; a change of
-properties that passes this gateway applies at once. Pins are never cached.
+arguments. `PolicyCache` reads the rules of a table and caches them for seconds.
 """
 
 from __future__ import annotations
@@ -273,7 +269,12 @@ class _Look:
 
 
 class PolicyCache:
-    """`stored` reads the state database's policy for a table."""
+    """Reads the policy of a table for each commit, from the state database and the table, and caches it for
+    seconds. `stored` reads the state database's policy for a table.
+
+    Stored policies are at most two seconds old, the table's own `lakewarden.*` properties at most thirty; a
+    change of properties that passes this gateway applies at once. Pins are never cached.
+    """
 
     def __init__(self, config: PolicyConfig, stored: Stored) -> None:
         self._config = config

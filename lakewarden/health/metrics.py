@@ -1,9 +1,5 @@
 """Serves /metrics: the state database's numbers in Prometheus' format. Every metric is one row of a table;
-docs/metrics.md is made from it.
-
-Totals of past runs come from the journal: each run is counted once, and a restarted process continues from
-the same numbers. The database adds up everything older than the last minutes in one query; from there on
-each run is read when it ends.
+docs/metrics.md is made from it. What runs have done is added up from the journal.
 """
 
 from __future__ import annotations
@@ -381,7 +377,12 @@ class Durations:
 
 
 class Totals:
-    """Kept by a server of metrics. Safe to share between threads."""
+    """Kept by a server of metrics. Safe to share between threads.
+
+    Adds up what all runs have done, from the journal: each run is counted once, however often it is read. A
+    restarted process continues from the same numbers. The database adds up everything older than the last
+    minutes in one query; from there on each run is read when it ends.
+    """
 
     def __init__(self, state: State) -> None:
         self._fleet, self._sums = Fleet(state), RunTotals(state)
@@ -531,7 +532,8 @@ class _Orphans:
 
 
 class ExpectedJobs:
-    """Kept between calls: the cache makes the next call cheap."""
+    """The jobs that every table should have by its policy and the schedule. Kept between calls: the cache
+    makes the next call cheap."""
 
     def __init__(self, state: State, config: Config) -> None:
         self._policies, self._seen, self._schedule = StoredPolicies(state), SeenTables(state), config.schedule

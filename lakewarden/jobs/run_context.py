@@ -1,8 +1,4 @@
-"""The surroundings of a run, the names of its journaled steps, its plan and outcome, and how it is stopped.
-
-Ctrl-C reaches the main thread only. Runs of a worker are on other threads, so each has a `Stop` that any
-thread may set. The run checks it at moments when no work is half done.
-"""
+"""The surroundings of a run, the names of its journaled steps, its plan and outcome, and how it is stopped."""
 
 from __future__ import annotations
 
@@ -73,7 +69,13 @@ class HistoryStep(StrEnum):
 
 
 class Stop:
-    """Once set, it stays set. The run itself may also set `event` to end its own threads: then there is no reason."""
+    """How a run is stopped: by an operator's cancel, or by a worker that shuts down or is no longer the
+    leader. Once set, it stays set. The run itself may also set `event` to end its own threads: then there
+    is no reason.
+
+    Ctrl-C reaches the main thread only. Runs of a worker are on other threads, so each has a `Stop` that
+    any thread may set. The run checks it at moments when no work is half done.
+    """
 
     def __init__(self) -> None:
         self.event = threading.Event()

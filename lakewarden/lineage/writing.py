@@ -1,14 +1,13 @@
 """Lineage of writers other than Lakewarden: set once, then added to every commit they make.
 
-with lakewarden.lineage(writer_id="ingest", commit_hash=SHA):           PyIceberg, in this thread
-    table.append(rows)
+  with lakewarden.lineage(writer_id="ingest", commit_hash=SHA):           PyIceberg, in this thread
+      table.append(rows)
 
-lakewarden.lineage(writer_id="ingest", commit_hash=SHA).for_process()   PyIceberg, everywhere in this process
-lakewarden.lineage(writer_id="ingest", commit_hash=SHA).on(spark)       every write of a Spark session
-df.writeTo(name).options(**lakewarden.lineage(...).options()).append()  one write of Spark's
+  lakewarden.lineage(writer_id="ingest", commit_hash=SHA).for_process()   PyIceberg, everywhere in this process
+  lakewarden.lineage(writer_id="ingest", commit_hash=SHA).on(spark)       every write of a Spark session
+  df.writeTo(name).options(**lakewarden.lineage(...).options()).append()  one write of Spark's
 
-`Hook` checks a commit against the table's policy. Callers run `check` right before the commit: it either
-passes, or it is counted and LineageRejected lists everything that is wrong.
+`Hook` checks a commit against the table's policy, and rejects a commit without the required lineage.
 """
 
 from __future__ import annotations
@@ -231,7 +230,12 @@ def rejection(table: object, violations: tuple[Violation, ...]) -> LineageReject
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """Checks commits that arrive one way, e.g. through the gateway; `door` is its label in the counts. Counts need a state database."""
+    """Checks commits that arrive one way, e.g. through the gateway; `door` is its label in the counts. Counts
+    need a state database.
+
+    Callers run `check` right before the commit: it either passes, or it is counted and LineageRejected
+    lists everything that is wrong.
+    """
 
     door: str
     state: State | None = None

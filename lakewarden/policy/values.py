@@ -1,8 +1,8 @@
-"""Reads and prints one policy value, from TOML, JSON, an environment variable, a table property or `--set k=v`.
+"""Reads and prints one policy value, from TOML, JSON, an environment variable, a table property or `--set
+k=v`.
 
-Also parses durations and points in time, and translates a table's native options to policy keys. Every
-layer of ours overrides native options. They are Paimon's, and the one Iceberg option that drops something;
-Iceberg's others only keep more, and expire reads them itself.
+Also translates a table's native options to policy keys, and parses durations and points in time as people
+write them.
 """
 
 from __future__ import annotations
@@ -268,7 +268,11 @@ _OPTION_HOURS = {
 
 
 def from_options(properties: Mapping[str, str]) -> Iterator[tuple[str, str, object]]:
-    """Option, policy key and value, for every option that is set."""
+    """Option, policy key and value, for every option that is set.
+
+    The options are Paimon's, and the one Iceberg option that drops something; Iceberg's others only keep
+    more, and expire reads them itself. Every layer of ours overrides them.
+    """
     for option, key in _KEYS.items():
         if option in properties:
             text = properties[option]

@@ -1,7 +1,8 @@
 """An order-free digest of rows: equal before and after a rewrite, and for as long as the rows are kept.
 
-It is stored with the snapshot and may be computed again from other files years later, so it is defined here in plain
-arithmetic modulo 2**64, and no release may change it (tests/rewrite/test_digest.py holds a second, slow implementation):
+It is stored with the snapshot and may be computed again from other files years later, so it is defined here
+in plain arithmetic modulo 2**64, and no release may change it (tests/rewrite/test_digest.py holds a second,
+slow implementation):
 
     fold(x)               x xor x >> 32
     spread(x, a, b)       fold(x * a) * b
@@ -11,19 +12,18 @@ arithmetic modulo 2**64, and no release may change it (tests/rewrite/test_digest
     a row                 fold(spread(the sum of its columns + ROW, SCATTER, MIX))
     first, second         the sums over rows of that hash, and of fold(spread(hash, AGAIN, TWICE))
 
-The word of an integer, a boolean or an unscaled decimal is its value; of a float, fold(its bits as a double); of a date or a
-time, its microseconds. The remainder (a decimal beyond a signed 64-bit part, or nanoseconds beyond the whole microsecond)
-is multiplied by BEYOND and added. A string is cut into words of eight bytes, the first byte lowest, the last word padded with
-zeros: its own word is the sum of spread(the k-th word, SEQUENCE, key(4k + 3)), plus its number of bytes * LENGTH. A list is
-the string of its elements' hashes; a map is a list of entries, each of which is the hash of its key plus the hash of its value.
+The word of an integer, a boolean or an unscaled decimal is its value; of a float, fold(its bits as a
+double); of a date or a time, its microseconds. The remainder (a decimal beyond a signed 64-bit part, or
+nanoseconds beyond the whole microsecond) is multiplied by BEYOND and added. A string is cut into words of
+eight bytes, the first byte lowest, the last word padded with zeros: its own word is the sum of spread(the
+k-th word, SEQUENCE, key(4k + 3)), plus its number of bytes * LENGTH. A list is the string of its elements'
+hashes; a map is a list of entries, each of which is the hash of its key plus the hash of its value.
 
-So only the value counts, not how Arrow stores it: the number of bits, the unit, plain or in a dictionary, the part of a
-buffer. Every NaN is the same value, -0.0 is not 0.0, a date is its midnight, and tables promote types without
-changing a row's hash.
+So only the value counts, not how Arrow stores it: the number of bits, the unit, plain or in a dictionary,
+the part of a buffer. Every NaN is the same value, -0.0 is not 0.0, a date is its midnight, and tables
+promote types without changing a row's hash.
 
-`digest_in_place` is for values that must keep their positions: decoded columns in a file whose other
-columns are copied. It is faster than the digest of rows, because it needs no hash of each row, and can be
-compared only with digests of its own kind.
+`digest_in_place` is another digest, for values that must keep their positions.
 """
 
 from __future__ import annotations
@@ -532,9 +532,14 @@ _WEIGHTS = np.arange(_BLOCK, dtype=np.uint64) * np.uint64(_WEIGHT)
 def digest_in_place(
     batch: pa.RecordBatch, place: int, leave_out: frozenset[int] = frozenset(), known: Entries | None = None
 ) -> Digest:
-    """The digest of these rows, the first of which is at `place`: the second sum weights each row by its place.
+    """The digest of these rows, the first of which is at `place`: the second sum weights each row by its
+    place.
 
     `known` caches dictionaries from batch to batch; they must stay in memory.
+
+    For values that must keep their positions: decoded columns in a file whose other columns are copied. It
+    is faster than the digest of rows, because it needs no hash of each row, and can be compared only with
+    digests of its own kind.
     """
     columns = Columns(batch.num_rows, leave_out, known)
     for field, column in zip(batch.schema, batch.columns, strict=True):

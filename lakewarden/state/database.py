@@ -4,11 +4,7 @@ Opening upgrades a SQLite schema at once, because the command line must work wit
 an older schema may be in use by other workers, so an operator must run `lakewarden migrate`. A schema newer
 than this version is refused in both.
 
-Rows are inserted, replaced and deleted in the same way on SQLite and PostgreSQL. SQLite has one writer at a
-time, and the leader renews its lease by writing. A deletion that selected its rows inside its own
-transaction once held that lock for eight seconds, on a thousand tables with nothing to delete, and the
-leader lost its lease. So rows are selected in a read transaction, and deleted in slices with one
-transaction each.
+Also inserts, replaces and deletes rows in the same way on both.
 """
 
 from __future__ import annotations
@@ -405,7 +401,13 @@ def take_out(
     state: State, table: Table, keys: Iterable[Sequence[Any]], still: ColumnElement[bool] | None = None
 ) -> int:
     """Delete the rows with these primary keys; returns how many. `still` is a condition that must also hold
-    when a row is deleted."""
+    when a row is deleted.
+
+    SQLite has one writer at a time, and the leader renews its lease by writing. A deletion that selected
+    its rows inside its own transaction once held that lock for eight seconds, on a thousand tables with
+    nothing to delete, and the leader lost its lease. So rows are selected in a read transaction, and
+    deleted in slices with one transaction each.
+    """
     columns = list(table.primary_key.columns)
     names = [f"key_{each.name}" for each in columns]
     mine = and_(*(column == bindparam(name, type_=column.type) for column, name in zip(columns, names, strict=True)))  # fmt: skip

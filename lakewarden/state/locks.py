@@ -1,18 +1,9 @@
-"""Commit locks and leadership: only one Lakewarden process at a time changes a table whose store has no lock
-of its own, and only one worker leads.
+"""Commit locks and the worker's lease: rows that one process holds for a limited time.
 
-A lock is a row with its holder and an end time. It is renewed while it is held; after its end any process
-may take it, so a process that stopped blocks others no longer than that. The time is the database's, so
-clocks of hosts may differ.
-
-A lock cannot stop a process that checked it, was suspended for longer than its time, and then continues. So
-it is checked right before the commit; an older check is worth nothing. The holder also measures the time by
-its own clock, starting before each renewal: without a renewal for that long it considers the lock lost,
-even if the database never answers. After the commit it checks that the lock lasted.
-
-A lease is one row too. After it expires, any worker may take it, and the term grows by one. Everything a
-leader does belongs to its term: a journal step of a run whose term is not the newest is refused in the same
-transaction (see `runs`), so a leader that was suspended and wakes up cannot continue.
+Under a commit lock, only one Lakewarden process at a time changes a table whose store has no lock of its
+own. Under the lease, only one worker leads. A row has its holder and an end time. It is renewed while it is
+held; after its end any process may take it, so a process that stopped blocks others no longer than that.
+The time is the database's, so clocks of hosts may differ.
 """
 
 from __future__ import annotations
@@ -104,7 +95,14 @@ class Lock:
 
 
 class Locks:
-    """`owner` is shown to processes that wait for the lock."""
+    """`owner` is shown to processes that wait for the lock.
+
+    A lock cannot stop a process that checked it, was suspended for longer than its time, and then
+    continues. So it is checked right before the commit; an older check is worth nothing. The holder also
+    measures the time by its own clock, starting before each renewal: without a renewal for that long it
+    considers the lock lost, even if the database never answers. After the commit it checks that the lock
+    lasted.
+    """
 
     def __init__(self, state: State, owner: Owner, ttl: timedelta = TTL, wait: timedelta = WAIT) -> None:
         self._state = state
@@ -214,6 +212,14 @@ class Lease(Plain):
 
 
 class Leases:
+    """Leadership: which worker leads, in which term, and until when.
+
+    A lease is one row. Its holder renews it; after it expires, any worker may take it, and the term grows
+    by one. Times are the database's. Everything a leader does belongs to its term: a journal step of a run
+    whose term is not the newest is refused in the same transaction (see `runs.py`), so a leader that was
+    suspended and wakes up cannot continue.
+    """
+
     def __init__(self, state: State, role: str = WORKER) -> None:
         self._state, self._role = state, role
 

@@ -1,8 +1,5 @@
-"""Tables as last read. Commands that start no Spark take a table's own policy properties from here.
-
-Their details are stored twice: complete for each table, and as narrow rows for all of them. The details of
-one table are tens of kilobytes, and a lake has thousands of tables. The list of holds and the graph of
-tables cannot read them all, so they use the narrow rows.
+"""Tables as last read. Commands that start no Spark take a table's own policy properties from here. Table
+details are here too: complete for a few tables, and narrow rows for all of them.
 """
 
 from __future__ import annotations
@@ -110,6 +107,8 @@ def _remember_homes(connection: Connection, views: Sequence[TableView], now: dat
 
 
 class StoredDetails:
+    """The complete details of a few tables."""
+
     def __init__(self, state: State) -> None:
         self._state = state
 
@@ -147,6 +146,9 @@ class InputRow:
 
 
 class DetailIndex:
+    """The narrow rows of all tables. The details of one table are tens of kilobytes, and a lake has thousands
+    of tables. The list of holds and the graph of tables cannot read them all, so they use the narrow rows."""
+
     def __init__(self, state: State) -> None:
         self._state = state
 

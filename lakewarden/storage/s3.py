@@ -1,13 +1,8 @@
 """Access to S3 and compatible stores, through botocore: keys are used exactly as they are.
 
-obstore, which is used for the other clouds, drops slashes at both ends of a key and refuses empty segments: it
-lists the folder marker `a/` as `a`, and a request to delete `/a` would delete `a`. If a bulk deletion fails for
-one key, obstore fails all of it.
-
-Many keys are looked up by listing pages if a page shows many of them, otherwise one by one. A page of a
-thousand keys costs as much as thirty HEAD requests, so listing is far cheaper for files of one folder. A
-listing proves only that a key exists. A key that it does not show is requested alone: so no key counts as
-missing because a listing was short, had the store's own order, or spelled the key differently.
+obstore, which is used for the other clouds, drops slashes at both ends of a key and refuses empty segments:
+it lists the folder marker `a/` as `a`, and a request to delete `/a` would delete `a`. If a bulk deletion
+fails for one key, obstore fails all of it.
 """
 
 from __future__ import annotations
@@ -120,7 +115,13 @@ _AMBIGUOUS = re.compile(r"[+% \ufffd]")
 
 
 class Lookup:
-    """The work of one call."""
+    """Looks up many keys, in one call: by listing pages if a page shows many of them, otherwise one by one.
+
+    A page of a thousand keys costs as much as thirty HEAD requests, so listing is far cheaper for files of
+    one folder. A listing proves only that a key exists. A key that it does not show is requested alone: so
+    no key counts as missing because a listing was short, had the store's own order, or spelled the key
+    differently.
+    """
 
     def __init__(self, client: Any, bucket: str) -> None:
         self._client, self._bucket = client, bucket
@@ -238,7 +239,8 @@ class Failure:
 
 
 class Deletion:
-    """The work of one call. A key counts as deleted only if the store says so; deleting it twice is harmless."""
+    """Deletes many keys of one bucket, in one call, and reports the result of each. A key counts as deleted
+    only if the store says so; deleting it twice is harmless."""
 
     def __init__(self, client: Any, bucket: str) -> None:
         self._client, self._bucket = client, bucket

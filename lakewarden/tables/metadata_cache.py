@@ -1,15 +1,9 @@
 """Reads manifest lists and manifests through the cache, so that each is decoded only once.
 
-It works for every format: lists name manifests, manifests name files. A file that cannot be read raises an error with its path.
+It works for every format: lists name manifests, manifests name files. A file that cannot be read raises an
+error with its path.
 
-Each table (by uuid) has a folder of Arrow files, each named by a digest of its content. Lists and manifests
-never change, so their content is cached by path. A damaged file does not match its name and is deleted. The
-whole folder may be deleted at any time; the next run then reads the metadata again.
-
-  <folder>/<uuid>/list-<digest>.arrow       of, manifest, length, live, encrypted, and net if the format records it
-  <folder>/<uuid>/manifest-<digest>.arrow   of, path, size, kind
-
-`of` is the position, in the cache file's own index, of the list or manifest that the row came from.
+They never change, so the cache goes by path; `ReachCache` keeps it on disk.
 """
 
 from __future__ import annotations
@@ -264,7 +258,17 @@ class Segment:
 
 
 class ReachCache:
-    """The cache of one table. A damaged file, a full disk or a missing folder makes it slower, never wrong."""
+    """The cache of one table. A damaged file, a full disk or a missing folder makes it slower, never wrong.
+
+    Each table (by uuid) has a folder of Arrow files, each named by a digest of its content. A damaged file
+    does not match its name and is deleted. The whole folder may be deleted at any time; the next run then
+    reads the metadata again.
+
+      <folder>/<uuid>/list-<digest>.arrow       of, manifest, length, live, encrypted, and net if the format records it
+      <folder>/<uuid>/manifest-<digest>.arrow   of, path, size, kind
+
+    `of` is the position, in the cache file's own index, of the list or manifest that the row came from.
+    """
 
     def __init__(self, folder: Path, table_uuid: str) -> None:
         self._folder = folder / table_uuid

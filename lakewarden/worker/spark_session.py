@@ -3,8 +3,7 @@ longer answers.
 
 A start may take minutes, or hang if a cluster does not answer. Nothing waits for it: the worker's loop
 continues to check its lease and signals, and a worker that leaves does not wait for the start. The JVM ends
-with the process that started it. Spark is asked on another thread whether it answers: a JVM that hangs must
-not hold up the loop.
+with the process that started it.
 """
 
 from __future__ import annotations
@@ -141,7 +140,8 @@ _WAIT_SECONDS = 1.0
 
 
 class SparkProbe:
-    """One question at a time. While it is not answered the last answer holds, until patience ends: then it is `silent`."""
+    """Asks on its own thread whether Spark answers: a JVM that hangs must not hold up the loop. One question
+    at a time. While it is not answered the last answer holds, until patience ends: then it is `silent`."""
 
     def __init__(self, ask: Callable[[], bool], patience: float | None = None) -> None:
         self._ask, self._patience = ask, PROBE_SECONDS if patience is None else patience

@@ -1,14 +1,12 @@
 """Executes a plan of rewrite groups: write, journal, commit; many units of groups at once.
 
-The units of commit (by default one group of one partition) are independent. One Spark job writes the outputs of a
-unit, and the unit is committed at once, while other units are still being written. A unit that fails is skipped with
-its reason, and the others continue. If the process stops, the table stays valid: before COMMITTING is journaled no
-commit can have happened; after it the table itself knows, by run id and group.
+The units of commit (by default one group of one partition) are independent. One Spark job writes the
+outputs of a unit, and the unit is committed at once, while other units are still being written. A unit that
+fails is skipped with its reason, and the others continue. If the process stops, the table stays valid:
+before COMMITTING is journaled no commit can have happened; after it the table itself knows, by run id and
+group.
 
-Deletes that arrive while their data files are being rewritten are carried over to the outputs. A kernel
-that kept the order of the rows reports where each source's rows are in the outputs. So a deleted position
-in a source is a position in an output, and an equality delete is looked up among the sources' keys. Both
-become position deletes on the outputs.
+Deletes that arrive while their data files are being rewritten are carried over to the outputs.
 """
 
 from __future__ import annotations
@@ -460,8 +458,12 @@ class _Rewriting:
 class ConcurrentDeletes:
     """Takes in deletes for one commit.
 
-    `written`: all delete files that it wrote. `used`: those of the newest attempt. Delete files of failed attempts are not
-    part of the table.
+    `written`: all delete files that it wrote. `used`: those of the newest attempt. Delete files of failed
+    attempts are not part of the table.
+
+    A kernel that kept the order of the rows reports where each source's rows are in the outputs. So a
+    deleted position in a source is a position in an output, and an equality delete is looked up among the
+    sources' keys. Both become position deletes on the outputs.
     """
 
     def __init__(

@@ -1,12 +1,11 @@
 """expire: which snapshots leave the table's metadata, and why every other one stays. A pure planner.
 
-A snapshot stays for the first of these reasons that holds: a tag or branch names it, a reader pinned it, a streaming writer
-restarts from it, it is inside the window, a branch keeps it as history, it is one of the few that are always kept. Reasons
-are a set over all snapshots: none of them is found by walking a chain that may be broken.
+A snapshot stays for the first of these reasons that holds: a tag or branch names it, a reader pinned it, a
+streaming writer restarts from it, it is inside the window, a branch keeps it as history, it is one of the
+few that are always kept. Reasons are a set over all snapshots: none of them is found by walking a chain
+that may be broken.
 
-Changelogs expire after their snapshots, by their own retention. Paimon counts it from the oldest on and
-without gaps, by the table's own options, which are those of its snapshots where they are not set. The
-newest changelog always stays.
+Changelogs expire after their snapshots, by their own retention.
 """
 
 from __future__ import annotations
@@ -434,7 +433,11 @@ class Outlived:
 
 
 def outlived_changelogs(view: TableView, expiring: Sequence[Snapshot], now: datetime) -> Outlived:
-    """Decide for the existing changelogs and those that the expiring snapshots leave behind."""
+    """Decide for the existing changelogs and those that the expiring snapshots leave behind.
+
+    Changelogs expire as Paimon counts it: from the oldest on and without gaps, by the table's own options,
+    which are those of its snapshots where they are not set. The newest changelog always stays.
+    """
     changelogs, newest = view.changelogs, view.current_snapshot_id
     if changelogs is None or newest is None:
         return Outlived()

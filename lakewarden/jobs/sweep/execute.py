@@ -1,14 +1,10 @@
 """sweep, in order: list the files, read what every table needs, decide, trash the orphans. Nothing is deleted.
 
-The listing comes first: a file that is committed after it was listed is found in the references, which are read
-later. In the other order it would count as an orphan.
+The listing comes first: a file that is committed after it was listed is found in the references, which are
+read later. In the other order it would count as an orphan.
 
-Files that may belong to another table are skipped, although they are in this table's own folders and no
-metadata names them: their owner may still need them.
-
-The listing may come from an inventory: a file or a view of the session. One inventory may serve every table
-of a prefix. It needs a path (or a bucket and a key), a size and a time of change, under the names stores
-use for them. It may be old: files that were written since are not in it, and are not touched.
+The listing may come from an inventory instead of the store. Files that may belong to another table are
+skipped: their owner may still need them.
 """
 
 from __future__ import annotations
@@ -426,8 +422,12 @@ _STAMP = ("stamp", "etag", "e_tag")
 
 
 def read_inventory(lake: Any, named: str, roots: Sequence[str]) -> StoreListing:
-    """The part of the inventory that lies under the roots. `named` is a Parquet or CSV file, or a table or view of the
-    session.
+    """The part of the inventory that lies under the roots. `named` is a Parquet or CSV file, or a table or
+    view of the session.
+
+    One inventory may serve every table of a prefix. It needs a path (or a bucket and a key), a size and a
+    time of change, under the names stores use for them. It may be old: files that were written since are
+    not in it, and are not touched.
     """
     rows = _load(lake.spark, named)
     columns = {name.lower(): name for name in rows.column_names}

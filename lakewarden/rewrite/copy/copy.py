@@ -1,15 +1,11 @@
 """Copies one file to another store, in pieces, and reads it back: the result describes the file that the store
 really has.
 
-Runs in Spark's workers. An equal copy that already exists stays as it is. So does any other file of that name:
-a copy gets its name only when it is complete, so the file is not an interrupted copy, and a snapshot of the colder
-tier may need it.
+Runs in Spark's workers. An equal copy that already exists stays as it is. So does any other file of that
+name: a copy gets its name only when it is complete, so the file is not an interrupted copy, and a snapshot
+of the colder tier may need it.
 
-Delete files name data files, so they are relocated: they then name the copies. This is done on a temporary
-file, part by part.
-
-  Parquet   the column of paths is replaced, row group by row group
-  Puffin    the blobs stay as they are, at the same offsets; the footer after them names each blob's data file
+Delete files name data files. Their copies are rewritten so that they name the copies.
 """
 
 from __future__ import annotations
@@ -245,7 +241,13 @@ def moved(path: str, move: Move) -> str:
 
 @contextmanager
 def rehomed(store: Store, path: str, move: Move) -> Iterator[IO[bytes]]:
-    """The relocated file's content, to be read from the start."""
+    """The relocated file's content, to be read from the start.
+
+    It works on a temporary file, part by part:
+
+      Parquet   the column of paths is replaced, row group by row group
+      Puffin    the blobs stay as they are, at the same offsets; the footer after them names each blob's data file
+    """
     with tempfile.SpooledTemporaryFile(_IN_MEMORY, prefix="lakewarden-") as relocated:
         with store.open(path) as file:
             store.throttle.read(file.size())

@@ -1,13 +1,9 @@
 """Rows deleted by value: a row is deleted if a newer delete file holds its key.
 
-The delete files over one set of columns form one filter. If their keys fit in memory, each row is looked up as
-it streams by. Otherwise the keys of the rows are read first, into a table with a few bits per key; the delete
-files are read once, and only keys found in that table are gathered. If those still do not fit, they are
-processed in rounds, each a pass over the keys of the rows. So memory depends only on the budget.
-
-A key may come from several delete files, each of which applies to some of the files being read: its
-audience. Keys are gathered up to a limit, sorted by hash, and looked up for many rows at once. A key is
-dropped if an equal key reaches all the same files.
+The delete files over one set of columns form one filter. If their keys fit in memory, each row is looked up
+as it streams by. Otherwise the keys of the rows are read first, into a table with a few bits per key; the
+delete files are read once, and only keys found in that table are gathered. If those still do not fit, they
+are processed in rounds, each a pass over the keys of the rows. So memory depends only on the budget.
 """
 
 from __future__ import annotations
@@ -315,7 +311,11 @@ class KeyIndex:
 
 
 class KeyCollector:
-    """Keys that are being collected for an index."""
+    """Keys that are being collected for an index.
+
+    A key may come from several delete files, each of which applies to some of the files being read: its
+    audience. Keys are gathered up to a limit. A key is dropped if an equal key reaches all the same files.
+    """
 
     def __init__(self, audiences: Audiences, limit: int) -> None:
         self._audiences = audiences

@@ -4,10 +4,6 @@ and in workers.
 polars decodes Iceberg's: a thousand lists with half a million entries in 0.9 s on two cores (Iceberg's
 library takes 1.3 to 2.4 s), and 100,000 entries of manifests with all their statistics in 1.1 s (1.5 to 2.7
 s).
-
-A Paimon file's folder depends on its partition, which is stored in Paimon's own bytes. Only Paimon's
-library turns those into a path, so the bytes stay here, and the driver asks the library for the few
-distinct ones.
 """
 
 from __future__ import annotations
@@ -130,7 +126,12 @@ def paimon_list(content: bytes) -> pa.Table:
 
 
 def paimon_manifest(content: bytes) -> pa.Table:
-    """Every entry, added or deleted: the live files are the sum over all manifests of a snapshot."""
+    """Every entry, added or deleted: the live files are the sum over all manifests of a snapshot.
+
+    A file's folder depends on its partition, which is stored in Paimon's own bytes. Only Paimon's library
+    turns those into a path, so the bytes stay here, and the driver asks the library for the few distinct
+    ones.
+    """
     table = decode(unpacked(content), ("_KIND", "_PARTITION", "_BUCKET", "_FILE"))
     file = one(table["_FILE"])
     have = {field.name for field in file.type}

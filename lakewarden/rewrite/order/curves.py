@@ -1,13 +1,8 @@
 """Z-order and the Hilbert curve: rows that are near in every key are stored near each other.
 
 Each column is cut into buckets of about equal rows, so a skewed column is cut as evenly as any other. A
-row's bucket numbers, in binary and interleaved, are its place on the z-order.
-
-The Hilbert curve has no jumps: two adjacent places on it are adjacent in space. A place on the z-order says
-in which half of every column a row lies, from the largest cells to the smallest. The Hilbert curve visits
-the same cells in an order that depends on its state in each cell: where it entered, and along which column
-it leaves. So a z-order place is converted level by level, with a table that gives each cell's number for
-each state. After Hamilton, "Compact Hilbert Indices", 2006.
+row's bucket numbers, in binary and interleaved, are its place on the z-order. The Hilbert curve is the same
+without jumps: two adjacent places on it are adjacent in space.
 """
 
 from __future__ import annotations
@@ -170,7 +165,14 @@ _AT_ONCE_BITS = 8
 
 
 def of_zorder(places: Words, columns: int, levels: int) -> Words:
-    """Convert places on the z-order to places on the Hilbert curve, for this many columns with `levels` bits each."""
+    """Convert places on the z-order to places on the Hilbert curve, for this many columns with `levels` bits
+    each.
+
+    A place on the z-order says in which half of every column a row lies, from the largest cells to the
+    smallest. The Hilbert curve visits the same cells in an order that depends on its state in each cell:
+    where it entered, and along which column it leaves. So a place is converted level by level, with a table
+    that gives each cell's number for each state. After Hamilton, "Compact Hilbert Indices", 2006.
+    """
     at_once = max(
         number
         for number in range(1, levels + 1)

@@ -1,8 +1,5 @@
-"""Sort keys: which columns order the rows, named by field id, and those columns made comparable.
-
-A key may have one of Iceberg's transforms. Only the order matters: truncated numbers are returned as
-quotients, which have the same order as the multiples and cannot overflow. All other transforms return
-Iceberg's value.
+"""Sort keys: which columns order the rows, named by field id, and those columns made comparable. A key may
+have one of Iceberg's transforms.
 """
 
 from __future__ import annotations
@@ -210,7 +207,11 @@ def unfit_transform(transform: str, kind: pa.DataType) -> str | None:
 
 
 def transformed(array: pa.Array, transform: str) -> pa.Array:
-    """The array's values after the transform; nulls stay null."""
+    """The array's values after the transform; nulls stay null.
+
+    Only the order matters: truncated numbers are returned as quotients, which have the same order as the
+    multiples and cannot overflow. All other transforms return Iceberg's value.
+    """
     name, width = _parsed(transform)
     match name:
         case "identity":

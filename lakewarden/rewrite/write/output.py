@@ -1,13 +1,9 @@
 """The files that a rewrite writes. A file under an output's name is always complete: partial output is removed
 on failure.
 
-Arrow's Python writer makes a row group of each table it gets, so a row group is gathered in memory first: rows
-are held as Arrow data up to the budget, then written. Strings that the sources hold as dictionaries stay
-dictionaries throughout.
-
-A name is a journaled prefix, and a number that no other task of the application has. Spark runs a task
-again after a failure, twice at the same time when it speculates, and from the start, with attempts counted
-from 0, when a stage is repeated. No attempt may overwrite or remove a file that another has closed.
+Arrow's Python writer makes a row group of each table it gets, so a row group is gathered in memory first:
+rows are held as Arrow data up to the budget, then written. Strings that the sources hold as dictionaries
+stay dictionaries throughout.
 """
 
 from __future__ import annotations
@@ -196,6 +192,12 @@ def _start(chunk: pq.ColumnChunkMetaData) -> int:
 
 
 def attempt_path(prefix: str) -> str:
-    """A new file name for the current task."""
+    """A new file name for the current task.
+
+    The name is a journaled prefix, and a number that no other task of the application has. Spark runs a
+    task again after a failure, twice at the same time when it speculates, and from the start, with attempts
+    counted from 0, when a stage is repeated. No attempt may overwrite or remove a file that another has
+    closed.
+    """
     context = TaskContext.get()
     return f"{prefix}{context.taskAttemptId() if context else 0}.parquet"
