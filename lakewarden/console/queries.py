@@ -198,31 +198,31 @@ def run(warden: Lakewarden, run_id: str) -> dict[str, Any]:
 # ------------------------------------------------------------ tables
 
 
-def known_tables(lw: Lakewarden) -> tuple[str, ...]:
+def known_tables(warden: Lakewarden) -> tuple[str, ...]:
     """Names of all tables that were ever read or looked at, also of those that are gone."""
-    return tuple(sorted({*SeenTables(lw.state).names(), *StoredDetails(lw.state).names()}))
+    return tuple(sorted({*SeenTables(warden.state).names(), *StoredDetails(warden.state).names()}))
 
 
-def was_read(lw: Lakewarden, table: str) -> bool:
+def was_read(warden: Lakewarden, table: str) -> bool:
     """Whether the table's own properties are known, as its policy needs them."""
-    return SeenTables(lw.state).get(TableRef.parse(table)) is not None
+    return SeenTables(warden.state).get(TableRef.parse(table)) is not None
 
 
-def cold_of(lw: Lakewarden, table: str) -> str:
+def cold_of(warden: Lakewarden, table: str) -> str:
     """The table whose colder tier this one is, as hand-off recorded it; empty for a table of its own."""
-    return cold_source(lw, SeenTables(lw.state).get(TableRef.parse(table)))
+    return cold_source(warden, SeenTables(warden.state).get(TableRef.parse(table)))
 
 
-def cold_source(lw: Lakewarden, seen: SeenTable | None) -> str:
+def cold_source(warden: Lakewarden, seen: SeenTable | None) -> str:
     """The same for a table as it was last read."""
-    return ColdTables(lw.state).source(seen.properties, seen.uuid) if seen else ""
+    return ColdTables(warden.state).source(seen.properties, seen.uuid) if seen else ""
 
 
 # ------------------------------------------------------------ runs
 
 
 def find_runs(
-    lw: Lakewarden,
+    warden: Lakewarden,
     table: str = "",
     job: str = "",
     state: str = "",
@@ -232,59 +232,59 @@ def find_runs(
     offset: int = 0,
 ) -> tuple[Run, ...]:
     """Runs of tables whose name contains (`exact`: is) the text, of this job, in this state; newest first, without plans."""
-    return RunSearch(lw.state).find(RunFilter(table, job, state, exact), limit, offset)
+    return RunSearch(warden.state).find(RunFilter(table, job, state, exact), limit, offset)
 
 
-def running(lw: Lakewarden) -> tuple[Run, ...]:
+def running(warden: Lakewarden) -> tuple[Run, ...]:
     """Runs in progress, the oldest first, without their plans."""
-    return RunSearch(lw.state).running()
+    return RunSearch(warden.state).running()
 
 
-def deleted_by(lw: Lakewarden, run_id: str) -> int:
+def deleted_by(warden: Lakewarden, run_id: str) -> int:
     """How many files this run deleted."""
-    return TrashedFiles(lw.state).receipts_of(run_id)
+    return TrashedFiles(warden.state).receipts_of(run_id)
 
 
 def operator_actions(
-    lw: Lakewarden, target: str | None = None, limit: int = 100
+    warden: Lakewarden, target: str | None = None, limit: int = 100
 ) -> tuple[OperatorAction, ...]:
     """What operators did through the console and the REST API, the newest first."""
-    return OperatorActions(lw.state).list(target, limit)
+    return OperatorActions(warden.state).list(target, limit)
 
 
 # ------------------------------------------------------------ portraits and holds
 
 
-def stored_details(lw: Lakewarden, tables: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+def stored_details(warden: Lakewarden, tables: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
     """The stored portraits of these tables: see `TableDetails.read`."""
-    return StoredDetails(lw.state).of(tables)
+    return StoredDetails(warden.state).of(tables)
 
 
-def stored_holds(lw: Lakewarden) -> tuple[tuple[str, Mapping[str, Any]], ...]:
+def stored_holds(warden: Lakewarden) -> tuple[tuple[str, Mapping[str, Any]], ...]:
     """Holds of all tables from their portraits: the table, and a stored `HoldLine`."""
-    return DetailIndex(lw.state).holds()
+    return DetailIndex(warden.state).holds()
 
 
-def inputs_naming(lw: Lakewarden, text: str) -> tuple[InputRow, ...]:
+def inputs_naming(warden: Lakewarden, text: str) -> tuple[InputRow, ...]:
     """Live commits of any table whose inputs name the text."""
-    return DetailIndex(lw.state).inputs_naming(text)
+    return DetailIndex(warden.state).inputs_naming(text)
 
 
-def writers(lw: Lakewarden) -> tuple[Heartbeat, ...]:
+def writers(warden: Lakewarden) -> tuple[Heartbeat, ...]:
     """Writers of all tables that sent a heartbeat that is still valid."""
     now = clock.now()
-    return tuple(each for each in Heartbeats(lw.state).list() if each.live(now))
+    return tuple(each for each in Heartbeats(warden.state).list() if each.live(now))
 
 
-def loads(lw: Lakewarden) -> tuple[Load, ...]:
+def loads(warden: Lakewarden) -> tuple[Load, ...]:
     """Staged loads of all tables whose files are held now."""
-    return Loads(lw.state).live(clock.now())
+    return Loads(warden.state).live(clock.now())
 
 
 # ------------------------------------------------------------ lineage
 
 
-def downstream_known(lw: Lakewarden, table: str, snapshot_id: int) -> Downstream:
+def downstream_known(warden: Lakewarden, table: str, snapshot_id: int) -> Downstream:
     """Everything made from a snapshot, from the database alone: archived history, and snapshots of portraits.
 
     Only commits that state their inputs are read: no other commit can be downstream.
@@ -293,14 +293,14 @@ def downstream_known(lw: Lakewarden, table: str, snapshot_id: int) -> Downstream
     unread: dict[str, str] = {}
     ref = TableRef.parse(table)
     table = str(ref)
-    pasts, names = lw.history.pasts.of_every_table(ref, True, unread)
+    pasts, names = warden.history.pasts.of_every_table(ref, True, unread)
     start = Node(names.get(table, table), snapshot_id)
-    entries = lw.history.pasts.entries(pasts, start.table, unread, HistoryQuery(inputs=True))
+    entries = warden.history.pasts.entries(pasts, start.table, unread, HistoryQuery(inputs=True))
     entries += [
         each for past in pasts if str(past.ref) == start.table for each in past.known({snapshot_id}).values()
     ]
     shown = {(entry.table, entry.snapshot.id) for entry in entries}
-    live = [*DetailIndex(lw.state).inputs(), *_start(lw, table, snapshot_id)]
+    live = [*DetailIndex(warden.state).inputs(), *_start(warden, table, snapshot_id)]
     for each in live:
         name = names.get(each.table, each.table)
         if (name, each.snapshot_id) not in shown:
@@ -314,9 +314,9 @@ def downstream_known(lw: Lakewarden, table: str, snapshot_id: int) -> Downstream
     return found
 
 
-def _start(lw: Lakewarden, table: str, snapshot_id: int) -> list[InputRow]:
+def _start(warden: Lakewarden, table: str, snapshot_id: int) -> list[InputRow]:
     """The snapshot itself, if its table's portrait has it. It may state no inputs."""
-    lines = stored_details(lw, [table]).get(table, {}).get("snapshots", ())
+    lines = stored_details(warden, [table]).get(table, {}).get("snapshots", ())
     return [
         InputRow(
             table,

@@ -43,77 +43,6 @@ _LONGEST = timedelta(days=365 * 2000)
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-def check(view: TableView, now: datetime) -> None:
-    """Refuses tables that no policy may allow to expire."""
-    refuse_without_gc("expire", view)
-    refuse_odd_retention("expire", view)
-    refuse_other_clock("expire snapshots of", view, now)
-
-
-def refuse_odd_retention(action: str, view: TableView) -> None:
-    """Refuses a table whose own retention properties cannot be read."""
-    for key in _RETENTION:
-        try:
-            _retention(view, key)
-        except OddProperty as odd:
-            raise Refused(
-                action=action,
-                target=view.ref,
-                reason=f"its property {key} must be {odd.allowed}; got {odd.text!r}",
-                hint=f"ALTER TABLE {view.ref} SET TBLPROPERTIES ('{key}'='…'), or UNSET TBLPROPERTIES ('{key}')",
-            ) from odd
-
-
-def _retention(view: TableView, key: str) -> int | None:
-    """The property's value, or None if it is not set. Raises OddProperty if it cannot be read."""
-    return whole_number(view.properties, key, *_RETENTION[key])
-
-
-def _at_least(view: TableView, key: str) -> float:
-    """How much the table asks to keep; everything, if its property cannot be read."""
-    try:
-        return _retention(view, key) or 0
-    except OddProperty:
-        return inf
-
-
-def own_window(view: TableView) -> timedelta:
-    """How long the table itself asks to keep snapshots."""
-    asked = _at_least(view, _MAX_AGE)
-    return timedelta(milliseconds=asked) if asked < _LONGEST / _MILLISECOND else _LONGEST
-
-
-def refuse_other_clock(action: str, view: TableView, now: datetime) -> None:
-    """Refuses if this machine's clock disagrees with the newest commit: then the ages of snapshots are not known."""
-    newest = max((each.committed_at for each in view.snapshots), default=now)
-    if newest > now + _CLOCKS_AGREE:
-        raise Refused(
-            action=action,
-            target=view.ref,
-            reason=f"its newest snapshot is of {newest:%Y-%m-%d %H:%M:%S} UTC, this machine's clock says {now:%Y-%m-%d %H:%M:%S} UTC",
-            hint="set the clock right; ages are not known while the two disagree",
-        )
-
-
-def refuse_without_gc(action: str, view: TableView) -> None:
-    """With gc.enabled=false the table shares its files with another one: only rewrites are allowed."""
-    found = view.properties.get(_GC, "true")
-    if found.lower() != "true":  # as Iceberg reads it: every value except true means no
-        if _NESSIE in view.properties:
-            raise Refused(
-                action=action,
-                target=view.ref,
-                reason=f"it is in Nessie (gc.enabled is {found}), whose branches and tags may need any of its files",
-                hint="Nessie collects its garbage itself: run its GC tool; compact and rewrite-manifests work here",
-            )
-        raise Refused(
-            action=action,
-            target=view.ref,
-            reason=f"its property gc.enabled is {found}: its files may belong to another table too",
-            hint="only if no other table uses its files: ALTER TABLE … SET TBLPROPERTIES ('gc.enabled'='true')",
-        )
-
-
 def plan(
     view: TableView,
     policy: Policy,
@@ -192,6 +121,77 @@ def _why_dropped(outlived: Sequence[Ref], policy: Policy) -> str:
     own = all(ref.max_age_ms is not None or ref.ends_at is not None for ref in outlived)
     other = "" if own else f", or than {policy.explain('snapshot_ref_retention_hours')}"
     return f"older than the ref's own retention{other}"
+
+
+def check(view: TableView, now: datetime) -> None:
+    """Refuses tables that no policy may allow to expire."""
+    refuse_without_gc("expire", view)
+    refuse_odd_retention("expire", view)
+    refuse_other_clock("expire snapshots of", view, now)
+
+
+def refuse_odd_retention(action: str, view: TableView) -> None:
+    """Refuses a table whose own retention properties cannot be read."""
+    for key in _RETENTION:
+        try:
+            _retention(view, key)
+        except OddProperty as odd:
+            raise Refused(
+                action=action,
+                target=view.ref,
+                reason=f"its property {key} must be {odd.allowed}; got {odd.text!r}",
+                hint=f"ALTER TABLE {view.ref} SET TBLPROPERTIES ('{key}'='…'), or UNSET TBLPROPERTIES ('{key}')",
+            ) from odd
+
+
+def _retention(view: TableView, key: str) -> int | None:
+    """The property's value, or None if it is not set. Raises OddProperty if it cannot be read."""
+    return whole_number(view.properties, key, *_RETENTION[key])
+
+
+def _at_least(view: TableView, key: str) -> float:
+    """How much the table asks to keep; everything, if its property cannot be read."""
+    try:
+        return _retention(view, key) or 0
+    except OddProperty:
+        return inf
+
+
+def own_window(view: TableView) -> timedelta:
+    """How long the table itself asks to keep snapshots."""
+    asked = _at_least(view, _MAX_AGE)
+    return timedelta(milliseconds=asked) if asked < _LONGEST / _MILLISECOND else _LONGEST
+
+
+def refuse_other_clock(action: str, view: TableView, now: datetime) -> None:
+    """Refuses if this machine's clock disagrees with the newest commit: then the ages of snapshots are not known."""
+    newest = max((each.committed_at for each in view.snapshots), default=now)
+    if newest > now + _CLOCKS_AGREE:
+        raise Refused(
+            action=action,
+            target=view.ref,
+            reason=f"its newest snapshot is of {newest:%Y-%m-%d %H:%M:%S} UTC, this machine's clock says {now:%Y-%m-%d %H:%M:%S} UTC",
+            hint="set the clock right; ages are not known while the two disagree",
+        )
+
+
+def refuse_without_gc(action: str, view: TableView) -> None:
+    """With gc.enabled=false the table shares its files with another one: only rewrites are allowed."""
+    found = view.properties.get(_GC, "true")
+    if found.lower() != "true":  # as Iceberg reads it: every value except true means no
+        if _NESSIE in view.properties:
+            raise Refused(
+                action=action,
+                target=view.ref,
+                reason=f"it is in Nessie (gc.enabled is {found}), whose branches and tags may need any of its files",
+                hint="Nessie collects its garbage itself: run its GC tool; compact and rewrite-manifests work here",
+            )
+        raise Refused(
+            action=action,
+            target=view.ref,
+            reason=f"its property gc.enabled is {found}: its files may belong to another table too",
+            hint="only if no other table uses its files: ALTER TABLE … SET TBLPROPERTIES ('gc.enabled'='true')",
+        )
 
 
 def waits_for_pins(until: datetime) -> Reason:
