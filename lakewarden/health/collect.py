@@ -1,5 +1,5 @@
 """Collects every table's health from metadata alone: lists no files, changes nothing, and one bad table does
-not stop the others.
+not stop the others. `Sweep` is the result of one look at the whole fleet.
 
 A table with unchanged metadata, policy and pins costs one call to its catalog. A changed table is read: its
 files and manifests, as the format's library reports them. Changes by time alone (a window that ends) are found

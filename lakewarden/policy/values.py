@@ -1,5 +1,4 @@
-"""Reads and prints one policy value, from TOML, JSON, an environment variable, a table property or `--set
-k=v`.
+"""Reads and prints one policy value, from TOML, JSON, an environment variable, a table property or `--set k=v`.
 
 Also translates a table's native options to policy keys, and parses durations and points in time as people
 write them.

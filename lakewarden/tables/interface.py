@@ -1,4 +1,6 @@
-"""The interface of a table format. Each docstring is a promise that both formats keep; the conformance tests check it."""
+"""The interface of a table format. Each docstring is a promise that both formats keep; the conformance tests check it.
+`AllCatalogs` lists and reads the tables of all configured catalogs.
+"""
 
 from __future__ import annotations
 

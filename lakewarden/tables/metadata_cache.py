@@ -1,9 +1,8 @@
 """Reads manifest lists and manifests through the cache, so that each is decoded only once.
 
 It works for every format: lists name manifests, manifests name files. A file that cannot be read raises an
-error with its path.
-
-They never change, so the cache goes by path; `ReachCache` keeps it on disk.
+error with its path. Lists and manifests never change, so their content is cached by path; `ReachCache` keeps it
+on disk.
 """
 
 from __future__ import annotations

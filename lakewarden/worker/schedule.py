@@ -1,6 +1,6 @@
-"""Decides which tables are due, in which order and why; and why the others are not, and when they will be.
-Pure. A job is due by the clock: every so many seconds, at the times of a cron line, or never. All of this
-is pure.
+"""Decides which tables are due, in which order and why; and why the others are not, and when they will be. Pure.
+
+A job is due by the clock: every so many seconds, at the times of a cron line, or never.
 
 A table has one turn at a time: all its jobs that are due, in the order of a pass. The order of the tables depends on how long
 the turn has been due, and on the debt: a table with the highest debt goes before one without debt that has been due for up to

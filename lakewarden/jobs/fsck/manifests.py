@@ -1,9 +1,8 @@
-"""fsck checks on manifest lists, manifests and their files: missing, truncated, contradictory or named twice. Pure.
+"""fsck checks on manifest lists, manifests and their files: missing, truncated, contradictory or named twice.
 
-Input: the metadata that was read (`WalkResult`) and the files that exist (`Presence`). Output: findings with the affected snapshots.
-
-`look_for` finds the files that exist: it lists the table's folders once, and stats every file outside of
-them.
+The checks are pure. Input: the metadata that was read (`WalkResult`) and the files that exist (`Presence`).
+Output: findings with the affected snapshots. `look_for` finds the files that exist: it lists the table's
+folders once, and stats every file outside of them.
 """
 
 from __future__ import annotations

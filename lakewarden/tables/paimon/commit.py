@@ -1,6 +1,6 @@
 """Commits to Paimon tables. A commit has one of three outcomes: committed, lost, unknown. Many Paimon catalogs
-have no lock, so commits are made under Lakewarden's own. `commit_risk` says which catalogs that does not
-make safe.
+have no lock, so commits are made under Lakewarden's own. `commit_risk` describes the risk that
+remains for other writers.
 """
 
 from __future__ import annotations
