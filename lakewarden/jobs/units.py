@@ -83,7 +83,7 @@ def run_units_at_once(
                 wait(futures, _LOOK_SECONDS, return_when=FIRST_EXCEPTION)
                 if any(map(_raised, futures)):
                     stop()
-                    wait(futures)
+                    wait(futures, _LOOK_SECONDS if repeat else None)
                 elif context.stop.asked and not interrupted:
                     interrupted = True
                     stop()

@@ -11,8 +11,11 @@ import pytest
 
 from lakewarden.errors import CommitDeclined, CommitLost, CommitUnknown, LakewardenError, Stopped
 from lakewarden.jobs import units
+from lakewarden.jobs.cold import handoff
+from lakewarden.jobs.compact import execute as compact
 from lakewarden.jobs.journaled_commit import CleanupResult, CommitResult, intent_of, journaled_commit
 from lakewarden.jobs.run_context import StepName, Stop
+from lakewarden.model.actions import HandOff
 from lakewarden.model.run import RunState
 from tests.support.tables import TABLE
 
@@ -87,6 +90,41 @@ def test_outputs_of_a_commit_that_may_still_arrive_stay(error: type[LakewardenEr
     assert context.events == ["committing -", "commit"]
 
 
+def test_a_declined_rewrite_without_outputs_is_not_told_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of its rows were deleted. Its commit may still arrive, as one with outputs may."""
+    context: Any = Context()
+    context.progress.note = lambda text: None
+
+    def decline(*rewrite: object) -> int:
+        raise CommitDeclined(table=TABLE, reason="403")
+
+    context.writer = SimpleNamespace(commit_rewrite=decline)
+    rewriting: Any = object.__new__(compact._Rewriting)
+    rewriting.context, rewriting.stop, rewriting.committing = context, threading.Event(), threading.Lock()
+    rewriting._rewrite = lambda written: SimpleNamespace(
+        added=(), summary={"lineage.run_id": "r", "lineage.group": "0"}
+    )
+    rewriting._arrivals = lambda written: None
+    rewriting._discard = lambda *what: pytest.fail("files of a declined commit were removed")
+    (result,) = rewriting._commit([SimpleNamespace(group=SimpleNamespace(number=0, partition="p"))])
+    assert result.state is RunState.FAILED
+    assert context.events == ["committing -", "skipped -"]
+
+
+def test_a_hand_off_that_another_process_took_over_before_its_first_step_has_lost() -> None:
+    def make(*what: object) -> None:
+        raise CommitLost(table=TABLE, reason="taken over")
+
+    context: Any = Context()
+    context.writer = SimpleNamespace(cold=lambda: SimpleNamespace(make=make))
+    plan = SimpleNamespace(actions=(HandOff((1,), "cold", 1, 1, 0, "old"),))
+    prepared: Any = SimpleNamespace(plan=plan, view=SimpleNamespace(ref=TABLE), more=None)
+    deps: Any = SimpleNamespace(state=None)
+    ended = handoff.execute(prepared, deps, context)
+    assert ended.state is RunState.LOST_RACE
+    assert [event for event in context.events if not event.startswith(("begin", "end"))] == []
+
+
 def test_nothing_is_journaled_after_a_stop() -> None:
     context = Context()
     assert run(context, alone=threading.Lock(), stopped=lambda: True).state is RunState.INTERRUPTED
@@ -127,6 +165,26 @@ def test_a_unit_that_raises_stops_the_others(cores: None) -> None:
     with pytest.raises(ValueError, match="broken"):
         units.run_units_at_once(context, [0, 1], work, lambda: cancelled.append(True))
     assert cancelled == [True]
+
+
+def test_after_an_error_units_of_many_jobs_are_cancelled_again_and_again(cores: None) -> None:
+    context: Any = Context()
+    third = threading.Event()
+    cancelled: list[bool] = []
+
+    def cancel() -> None:
+        cancelled.append(True)
+        if len(cancelled) == 3:
+            third.set()
+
+    def work(unit: int) -> None:
+        if unit == 1:
+            raise ValueError("broken")
+        assert third.wait(10), "only the first of its jobs was cancelled"
+
+    with pytest.raises(ValueError, match="broken"):
+        units.run_units_at_once(context, [1, 0], work, cancel, repeat=True)
+    assert len(cancelled) >= 3
 
 
 def test_a_cancel_stops_all_units(cores: None) -> None:

@@ -20,11 +20,12 @@ import pyarrow as pa
 
 from lakewarden import clock
 from lakewarden.deletion.holds import gather
+from lakewarden.errors import CommitLost
 from lakewarden.jobs.cold.copies import Copier, present, without
 from lakewarden.jobs.cold.cost import hand_off_cost
 from lakewarden.jobs.deps import JobDeps
 from lakewarden.jobs.expire import plan as expire
-from lakewarden.jobs.journaled_commit import journaled_commit
+from lakewarden.jobs.journaled_commit import ending, journaled_commit
 from lakewarden.jobs.recovery import IN_FLIGHT, RunResult
 from lakewarden.jobs.run_context import DeletingStep, Outcome, Prepared, RunContext
 from lakewarden.jobs.units import progress_of
@@ -151,7 +152,12 @@ def execute(prepared: Prepared, deps: JobDeps, context: RunContext) -> Outcome:
     files: pa.Table = prepared.more
     writer = context.writer.cold()
     with progress_of(context, f"handoff {prepared.view.ref}", action.bytes):
-        home = writer.make(prepared.view, action.catalog)
+        try:
+            home = writer.make(prepared.view, action.catalog)
+        except (
+            CommitLost
+        ) as error:  # before the first step: this run has no deletion batch that is to be voided
+            return Outcome(ending(error), error.message)
         detail = {"cold": str(home.ref), "location": home.location, "snapshot_ids": list(action.snapshot_ids)}
         storage_class = prepared.policy.maybe_text("handoff_storage_class")
         copier = Copier(prepared.view, home, deps.state, context, storage_class)

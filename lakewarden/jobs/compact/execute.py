@@ -20,7 +20,7 @@ from itertools import count
 from typing import Any
 
 from lakewarden import clock
-from lakewarden.errors import CommitLost, Refused
+from lakewarden.errors import CommitDeclined, CommitLost, Refused
 from lakewarden.jobs.compact.binpack import output_name, settled_mark
 from lakewarden.jobs.compact.cleanup import discard, discard_unnamed
 from lakewarden.jobs.compact.cluster import clustering
@@ -335,6 +335,8 @@ class _Rewriting:
         intent = intent_of(numbers, outputs, rewrite.summary)
 
         def discard_lost(error: CommitLost) -> CleanupResult:
+            if isinstance(error, CommitDeclined):  # without outputs; the commit may still arrive
+                return CleanupResult.GONE
             carried = arrivals.written if arrivals else ()
             return self._discard([each.group for each in written], written, carried)
 
