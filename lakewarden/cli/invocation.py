@@ -50,7 +50,7 @@ class Invocation:
 
     @contextmanager
     def open(self, screen: Screen, *, spark: bool) -> Iterator[Lakewarden]:
-        """Lakewarden for the duration of a command. Pass `spark=True` if the command always touches a table."""
+        """A `Lakewarden` from the configuration file, closed after the command. `spark=True` starts Spark at once."""
         from lakewarden.client import Lakewarden
 
         path = self.config_file()

@@ -135,7 +135,7 @@ def present(warden: Lakewarden, now: datetime) -> set[str]:
 
 
 def table(warden: Lakewarden, name: str) -> dict[str, Any]:
-    """One table with its portrait, without reading the table itself."""
+    """What the state database knows about one table: health, warnings, schedule, and its portrait from the last look."""
     found = one_table(warden, name)
     return {
         **_health(found),

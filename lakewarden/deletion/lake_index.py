@@ -66,8 +66,8 @@ class Neighbours:
         return own, proof
 
     def check(self) -> None:
-        """Refuses if another table shares this table's places. `prove` repeats the readings made here: files
-        that are listed in between may be committed before their table is read.
+        """Refuse if another table shares this table's folders. Call it before you list files. `prove` reads all tables
+        again afterwards, because a listed file may be committed after the reading made here.
         """
         own, others = self.read()
         check_ownership(self.action, own, others, self.strays, self.places)

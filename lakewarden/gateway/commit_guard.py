@@ -311,7 +311,7 @@ def _cut(reason: str) -> str:
 
 
 def _why(error: Exception) -> str:
-    """A reason in our own words: a database's message can contain values that only its users may see."""
+    """The reason that the client sees. A database's own message is not passed on: it may contain confidential values."""
     if isinstance(error, Unreachable | SQLAlchemyError):
         return "the state database does not answer as it should"
     if isinstance(error, LakewardenError):

@@ -150,7 +150,7 @@ class BackOff:
 
     @classmethod
     def of(cls, budgets: BudgetsConfig) -> Self | None:
-        """None if the settings name no server."""
+        """None unless `backoff_url`, `backoff_query` and `backoff_above` are all set."""
         if budgets.backoff_url is None or budgets.backoff_query is None or budgets.backoff_above is None:
             return None
         return cls(

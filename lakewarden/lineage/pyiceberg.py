@@ -4,11 +4,13 @@
 
     catalog = load_catalog("lake")
 
-It is PyIceberg's own catalog, configured by `.pyiceberg.yaml`, the environment or the call, with a check before
-its commit. Lakewarden adds three properties: `lakewarden.config`, the configuration with the policy, in whose state
-database rejected commits are counted; `lakewarden.catalog`, the catalog's name there if it differs;
-`lakewarden.type`, if `type` cannot be set because `py-catalog-impl` names this module. Without a configuration,
-the tables' own `lakewarden.*` properties and the defaults decide.
+It is PyIceberg's own catalog, configured as usual (`.pyiceberg.yaml`, the environment or the call), with a check
+before each commit. The catalog has three more properties:
+
+    lakewarden.config    the path of `lakewarden.toml`: its policy is applied, and its state database counts rejected
+                         commits. Without it, the tables' own `lakewarden.*` properties and the defaults apply.
+    lakewarden.catalog   the catalog's name in that file, if it is another one
+    lakewarden.type      the catalog's type, if `type` cannot be set because `py-catalog-impl` names this module
 """
 
 from __future__ import annotations

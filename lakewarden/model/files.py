@@ -22,7 +22,7 @@ class Partition:
 
 
 class KeyKind(StrEnum):
-    """The kind of a partition column's value. The first four count from 1970; a moment is in microseconds."""
+    """The kind of a partition column's value. YEAR to HOUR: how many since 1970. MOMENT: microseconds since 1970."""
 
     YEAR = "year"
     MONTH = "month"

@@ -57,7 +57,7 @@ _NAME = re.compile(rf"(?:{_PART.pattern})(?:\.(?:{_PART.pattern}))*")
 
 
 def joined(parts: Sequence[str]) -> str:
-    """The parts of a name as one text, with back-quotes where needed."""
+    """The parts of a name, joined by dots. A part that is empty or contains a dot or back-quote is back-quoted."""
     return ".".join(
         "`" + part.replace("`", "``") + "`" if "." in part or "`" in part or not part else part
         for part in parts

@@ -30,8 +30,8 @@ class Layer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A layer and its pattern, table or option; prints as `default`, `namespace lake.db.*` or `table option
-    snapshot.time-retained`.
+    """Where a policy value comes from: the layer, and its pattern or option. Prints as `default`, `namespace lake.db.*`
+    or `table option snapshot.time-retained`.
     """
 
     layer: Layer

@@ -304,7 +304,7 @@ _YEAR = re.compile(r"[0-9]{4}")
 
 
 def duration(value: str | timedelta | None, what: str) -> timedelta | None:
-    """`2h`, `30m`, `7d`, or a timedelta; None means forever."""
+    """Read a duration: `2h`, `30m`, `7d` or a timedelta. None stays None: no end. `what` names the value in the error."""
     if value is None:
         return None
     try:

@@ -118,7 +118,7 @@ def seconds(run: Run) -> float | None:
 
 
 def result(run: Run) -> str:
-    """One line: what changed, else why not."""
+    """One line: what the run changed, and its reason if it has one."""
     change = _change(run.counters)
     return "; ".join(part for part in (change, run.reason) if part)
 

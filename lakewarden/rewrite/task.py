@@ -288,7 +288,7 @@ class Reading:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _lineage_of(self, output: pa.RecordBatch) -> pa.RecordBatch:
-        """The last two columns of the output."""
+        """Row ids and sequence numbers: the last two columns of the output."""
         return output.select([output.num_columns - 2, output.num_columns - 1])
 
     def _lineage(self, source: OpenSlice, position: int, batch: pa.RecordBatch) -> pa.RecordBatch | None:

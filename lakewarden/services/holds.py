@@ -83,7 +83,7 @@ class HoldService:
         return pin_jobs(self._deps).unpin(pin_id)
 
     def pins(self, table: str | TableRef | None = None) -> tuple[Pin, ...]:
-        """The pins of all tables or of one, also those whose time is over."""
+        """The pins of one table, or of all tables, including expired pins."""
         return pin_jobs(self._deps).pins.list(None if table is None else str(table_ref(table)))
 
     # ------------------------------------------------------------ tags

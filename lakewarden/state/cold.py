@@ -250,11 +250,10 @@ def _sources(connection: Connection, properties: Mapping[str, str]) -> Iterator[
 
 
 def _has_copies(connection: Connection, live_uuid: str, place: str) -> bool:
-    """Whether the folder has copies, including released ones: it is still a folder that hand-off created. If
-    unsure, True.
+    """Whether hand-off has written copies of the table into this folder, even if they were released since. If unsure, True.
 
-    All copies of a table are in one folder, or in one per catalog it was handed off to. The first and the
-    last copy by name are compared, in any spelling; a folder between two others is found by its text.
+    All copies of a table are in one folder, or in one per catalog it was handed off to. Only the first and the last
+    path of all copies are compared in any spelling. A folder that sorts between them is found by its exact text.
     """
     mine, path = cold_files.c.table_uuid == live_uuid, cold_files.c.cold_path
     ends = connection.execute(select(func.min(path), func.max(path)).where(mine)).one()

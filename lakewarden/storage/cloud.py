@@ -117,8 +117,8 @@ class CloudFiles:
         return Stat(head["size"], modified.replace(microsecond=0), head["e_tag"] or "")
 
     def _delete(self, path: str) -> str | None:
-        """Why the file still exists, if it does. One request per file: a bulk request of obstore does not say
-        which key failed.
+        """Delete one file. Returns why it may still exist, or None if it is gone. Not in bulk: a bulk request of obstore
+        does not say which key failed.
         """
         try:
             obstore.delete(self._store, _key(path))

@@ -362,7 +362,7 @@ class RewriteSupport(Protocol):
     def output_locations(
         self, table: TableRef, files: FileSet, names: Sequence[tuple[int, str]]
     ) -> list[str]:
-        """The paths for new data files with these partitions and names."""
+        """The full path of each new data file, in order. `names`: (partition id, file name)."""
 
     def rewrite_natively(
         self,

@@ -156,7 +156,7 @@ class FleetPage(Plain):
 
 
 def fleet(warden: Lakewarden, wish: FleetQuery, outlook: ScheduleState, now: datetime) -> FleetPage:
-    """Only the state database is read, with the same few queries however many tables there are."""
+    """The contents of the fleet page, from the state database alone. The number of queries does not grow with the tables."""
     state = fleet_state(warden, now)
     under_way, leader = running(warden, now), warden.schedule.leader()
     rows = _rows(state, {each.run.table for each in under_way}, outlook)

@@ -47,7 +47,7 @@ def nothing_to_apply(view: TableView, policy: Policy, now: datetime) -> Prepared
 
 
 def check(view: TableView, policy: Policy) -> None:
-    """Refuses settings that such a table cannot follow."""
+    """Refuse policy settings that do not work with primary keys: a branch other than main, a filter, a sort or a curve."""
     asked = {
         "rewrite_branch": policy.text("rewrite_branch") != "main",
         "rewrite_where": policy.maybe_text("rewrite_where") is not None,

@@ -125,7 +125,7 @@ def outputs_of(chosen: Clustering, total_bytes: int, policy: Policy) -> int:
 
 
 def expected_shares(chosen: Clustering, outputs: int) -> dict[str, float]:
-    """The share of files a query for one value of each column opens after ordering, if values are even.
+    """By column: the expected share of files that a query for one value opens after ordering, if values are evenly spread.
 
     A curve over k columns cuts each of them into about the k-th root of the outputs; a sort cuts its first column.
     """

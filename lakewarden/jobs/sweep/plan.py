@@ -190,9 +190,10 @@ def plan(
     now: datetime,
     not_own: Mapping[str, str] | None = None,
 ) -> Plan:
-    """Plan the orphans. Refuses if there are too many: then something else must be wrong.
+    """Plan to put the orphans into the trash. All other unnamed files are skipped with a reason. Refuses if the share
+    of orphans exceeds `orphan_max_percent`: then the listing and the metadata probably do not belong together.
 
-    `not_own`: places that only the table's writer names, by the naming property. They were not searched.
+    `not_own`: folders that only a table property names, with the property. They were not listed.
     """
     check_share(view, policy, judged)
     why = {

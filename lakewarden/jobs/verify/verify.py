@@ -72,7 +72,7 @@ class ReadResult:
 
 @dataclass(frozen=True, slots=True)
 class Verifier:
-    """Runs a verification. It changes nothing, so there is no journal."""
+    """Runs a verification (`lakewarden verify`). It changes nothing, so nothing is journaled."""
 
     spark: Any
     format: TableFormat

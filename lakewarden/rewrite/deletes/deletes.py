@@ -77,7 +77,7 @@ class Eraser:
         return self._bits[target].survivors(position, batch.num_rows)
 
     def erased(self, target: int) -> npt.NDArray[np.int64]:
-        """Positions deleted so far, in order; complete after all batches of the target have passed.
+        """The deleted positions of one data file (`target`: its index), ascending. Complete after all its batches were read.
 
         Deletes by position are known for the whole file, even if only a slice of it is read.
         """

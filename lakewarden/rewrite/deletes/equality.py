@@ -189,7 +189,7 @@ def _read(file: DeleteFile, schema: pa.Schema, store: Store, batch_bytes: int) -
 
 
 def _way(file: pa.Schema, schema: pa.Schema) -> Projection:
-    """The projection from the file's key columns to the table's. Other columns of a delete file are ignored."""
+    """How to read the delete file `file` in the types of `schema`, the key columns. Its other columns are ignored."""
     ids = {field_id(field) for field in schema}
     keys = pa.schema(field for field in file if field_id(field) in ids)
     # A missing key column has no value: it must not be read as null.

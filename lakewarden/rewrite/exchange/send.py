@@ -21,8 +21,8 @@ from lakewarden.rewrite.write.output import held_limit
 
 
 def spread_out(exchange: Exchange, slices: tuple[Slice, ...]) -> Iterator[Record]:
-    """Each range's rows of these sources as a blob, or as several if rows are wider than estimated; at the end
-    a report of the rows read.
+    """Read these slices of the sources. Yield the rows of each range as one blob, or as several if rows are wider
+    than estimated. The last record is the `SendReport`.
     """
     started = time.process_time()
     pa.set_cpu_count(1)

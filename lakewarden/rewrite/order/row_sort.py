@@ -160,7 +160,7 @@ class _Ties:
         return moved
 
     def _compare(self) -> Flags:
-        """Record where a key begins. Returns which rows, from the second on, equal the previous row."""
+        """After a sort, mark the rows at which a new key begins. Returns the rows that equal the row before."""
         equal: Flags = self._key[1:] == self._key[:-1]
         if self._places is None:
             self._begins[1:] = ~equal

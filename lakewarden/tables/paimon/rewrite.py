@@ -172,7 +172,10 @@ _MODES = ("HASH_FIXED", "HASH_DYNAMIC")
 
 
 class Keyed:
-    """Implements BucketEngine for Paimon. `cache` is the folder for the jar that is sent to executors."""
+    """Merges the buckets of tables with primary keys, by Paimon's own engine (a `BucketEngine`).
+
+    `cache` is the folder of the jar that is sent to executors.
+    """
 
     def __init__(self, catalogs: PaimonCatalogs, cache: Path) -> None:
         self._catalogs, self._cache = catalogs, cache

@@ -46,10 +46,10 @@ _FORMAT_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """The Paimon-specific part of a view."""
+    """What only the Paimon code needs of a view: the metadata it was made from, and options of the table."""
 
     metadata: PaimonMetadata
-    decoupled: bool
+    decoupled: bool  # changelogs may stay longer than their snapshots
     produces_changelogs: bool
     index_beside_data: bool
 
