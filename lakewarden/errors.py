@@ -221,3 +221,8 @@ class NotSetUp(LakewardenError):
     """{what} is not set up: {reason}"""
 
     hint = "run `lakewarden doctor`"
+
+
+def message_of(error: Exception) -> str:
+    """The message of an error of Lakewarden; of any other error, its class too."""
+    return error.message if isinstance(error, LakewardenError) else f"{type(error).__name__}: {error}"

@@ -114,7 +114,7 @@ def policy_keys() -> str:
                 key.allowed(),
                 key.sentence,
                 str(key.by_property),
-                _acts(key, acted_on),
+                "yes" if key.name in acted_on else "later",
             )
             for key in mine
         ]
@@ -124,10 +124,6 @@ def policy_keys() -> str:
 
 def job_of(key: Key) -> str:
     return next(job for prefix, job in JOBS_OF_KEYS if key.name.startswith(prefix))
-
-
-def _acts(key: Key, acted_on: frozenset[str]) -> str:
-    return "yes" if key.name in acted_on else "later"
 
 
 def _policy_default(key: Key) -> str:

@@ -55,7 +55,7 @@ def policy(
     Example: `lakewarden policy lake.db.events --set rewrite_target_bytes=256MiB --unset rewrite_where`
     """
     screen, ref = Screen(as_json), options.table_ref(table)
-    values, forgotten = _stored(sets), tuple(unset or ())
+    values, forgotten = options.settings(sets), tuple(unset or ())
     both = sorted(set(values) & set(forgotten))
     if both:
         raise UsageError(
@@ -70,10 +70,6 @@ def policy(
         )
     screen.show(report)
     return 0
-
-
-def _stored(sets: list[str] | None) -> dict[str, str]:
-    return options.settings(sets)
 
 
 def _report(lakewarden: Lakewarden, table: TableRef, refresh: bool) -> PolicyReport:

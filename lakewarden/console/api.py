@@ -22,7 +22,7 @@ from lakewarden.client import Lakewarden
 from lakewarden.console import actions as console_actions
 from lakewarden.console import queries
 from lakewarden.console.answers import API, named
-from lakewarden.console.auth import Identity, operator, reader
+from lakewarden.console.auth import Identity, operator, reader, warden_of
 from lakewarden.console.limits import Heavy, with_policy
 from lakewarden.lineage.audit import Downstream
 from lakewarden.model.table import printed
@@ -46,12 +46,7 @@ def _heavy(request: Request) -> Heavy:
     return found
 
 
-def the_lake(request: Request) -> Lakewarden:
-    found: Lakewarden = request.app.state.warden
-    return found
-
-
-Warden = Annotated[Lakewarden, Depends(the_lake)]
+Warden = Annotated[Lakewarden, Depends(warden_of)]
 Reader = Annotated[Identity, Depends(reader)]
 Limit = Annotated[int, Query(ge=1, le=1000, description="return at most this many, newest first")]
 # Snapshot ids of both formats fit into 64 bits.

@@ -19,6 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 from starlette.requests import Request
 
 from lakewarden import clock
+from lakewarden.client import Lakewarden
 from lakewarden.config.schema import ConsoleConfig, Token
 from lakewarden.console.answers import API, RequestDenied
 from lakewarden.errors import ConfigError
@@ -45,6 +46,11 @@ class Identity:
     @property
     def operates(self) -> bool:
         return self.role == OPERATE
+
+
+def warden_of(request: Request) -> Lakewarden:
+    warden: Lakewarden = request.app.state.warden
+    return warden
 
 
 def reader(request: Request) -> Identity:

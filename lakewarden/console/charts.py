@@ -76,26 +76,6 @@ def spark(values: Sequence[float], title: str) -> Markup:
     return _svg("spark", 80, 20, title, title, [_tag("polyline", points=_pairs(places), class_="line")])
 
 
-def parts_bar(parts: Sequence[tuple[str, float]], title: str) -> Markup:
-    """Shares of a whole side by side; a list next to it names each."""
-    whole, x, drawn = sum(share for _, share in parts) or 1, 0.0, []
-    for place, (name, share) in enumerate(parts):
-        width = 320 * share / whole
-        drawn.append(
-            _tag(
-                "rect",
-                _title(f"{name}: {share:g}"),
-                x=_n(x),
-                y=0,
-                width=_n(width),
-                height=10,
-                class_=f"part part-{place % 6}",
-            )
-        )
-        x += width
-    return _svg("parts", 320, 10, title, ", ".join(f"{name} {share:g}" for name, share in parts), drawn)
-
-
 # ------------------------------------------------------------ snapshots
 
 

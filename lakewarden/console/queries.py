@@ -208,13 +208,8 @@ def was_read(warden: Lakewarden, table: str) -> bool:
     return SeenTables(warden.state).get(TableRef.parse(table)) is not None
 
 
-def cold_of(warden: Lakewarden, table: str) -> str:
-    """The table whose colder tier this one is, as hand-off recorded it; empty for a table of its own."""
-    return cold_source(warden, SeenTables(warden.state).get(TableRef.parse(table)))
-
-
 def cold_source(warden: Lakewarden, seen: SeenTable | None) -> str:
-    """The same for a table as it was last read."""
+    """The table whose colder tier this one is, as hand-off recorded it; empty for a table of its own."""
     return ColdTables(warden.state).source(seen.properties, seen.uuid) if seen else ""
 
 

@@ -120,7 +120,7 @@ def _snapshots(inputs: TableInputs) -> Iterator[SnapshotLine]:
     """The newest first. The end of a window is shown only if nothing else keeps the snapshot after it."""
     view = inputs.view
     newest = sorted(view.snapshots, key=lambda each: (each.committed_at, each.sequence_number), reverse=True)
-    ends = _window(inputs)
+    ends = max(expire.own_window(inputs.view), inputs.policy.hours("snapshot_retention_hours"))
     later = expire.reasons(view, inputs.policy, inputs.holds, inputs.now + _FAR) if ends else {}
     for each in newest[: lines.SNAPSHOTS]:
         kept = inputs.kept.get(each.id)
@@ -138,10 +138,6 @@ def _snapshots(inputs: TableInputs) -> Iterator[SnapshotLine]:
             inputs=each.summary.get(INPUTS, "")[:_INPUTS],
             **_changes(each),
         )
-
-
-def _window(inputs: TableInputs) -> timedelta:
-    return max(expire.own_window(inputs.view), inputs.policy.hours("snapshot_retention_hours"))
 
 
 _SUMMARY = {

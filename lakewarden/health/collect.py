@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 from lakewarden import clock
 from lakewarden.config.schema import HealthConfig, PolicyConfig
 from lakewarden.deletion.holds import Holds, gather
-from lakewarden.errors import LakewardenError
+from lakewarden.errors import message_of
 from lakewarden.health import warnings
 from lakewarden.health.build_details import TableInputs, build_details, with_score
 from lakewarden.health.hold_costs import HoldCosts, is_main
@@ -461,5 +461,4 @@ def _with_holds(numbers: Numbers, holds: Holds, costs: Mapping[Hold, int | None]
 
 
 def _sentence(error: Exception) -> str:
-    reason = error.message if isinstance(error, LakewardenError) else f"{type(error).__name__}: {error}"
-    return redact_url((reason.splitlines() or [type(error).__name__])[0])[:500]
+    return redact_url((message_of(error).splitlines() or [type(error).__name__])[0])[:500]

@@ -238,7 +238,7 @@ class StateMetrics:
             ((table, job), at.timestamp())
             for table, jobs in sorted(self._duties.of(tables - known.gone).items())
             for job in sorted(jobs)
-            if (at := _later(succeeded.get(table, {}).get(job), known.since(table))) is not None
+            if (at := _later(succeeded.get(table, {}).get(job), known.seen.get(table))) is not None
         ]
 
     def _requests(self, now: datetime) -> dict[str, Samples]:
@@ -276,9 +276,6 @@ class _There:
     def in_charge(self) -> set[str]:
         """Tables that a worker looks after."""
         return self.seen.keys() - self.gone
-
-    def since(self, table: str) -> datetime | None:
-        return self.seen.get(table)
 
     def is_told(self, table: str, heard: datetime) -> bool:
         """`heard`: when something last happened to it."""

@@ -32,6 +32,7 @@ from lakewarden.policy.resolve import Policy
 from lakewarden.rewrite.read.store import MissingSource, Store
 from lakewarden.state.database import State
 from lakewarden.state.history import FoldLost, HistoryIndex, SnapshotArchive
+from lakewarden.tables.interface import TableFormat
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +95,7 @@ def _summary(actions: tuple[FoldHistory, ...], archived: int) -> str:
     return f"{sum(each.entries for each in actions):,} of {archived:,} archived entries are folded"
 
 
-def prepare(deps: JobDeps, view: TableView, policy: Policy, now: datetime) -> Prepared:
+def prepare(deps: JobDeps, format_: TableFormat, view: TableView, policy: Policy, now: datetime) -> Prepared:
     archived = SnapshotArchive(deps.state).moments(view.uuid)
     folded = {each.month: each.entries for each in HistoryIndex(deps.state).details(view.uuid)}
     return Prepared(plan(view, archived, folded, policy, now), view, policy)

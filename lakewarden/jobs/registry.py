@@ -55,7 +55,7 @@ def spec_of(job: Job) -> JobSpec:
     facts = JOBS[job]
     match job:
         case Job.EXPIRE_PARTITIONS:
-            return JobSpec(facts, _prepare_partitions, _drop_partitions)
+            return JobSpec(facts, partitions.prepare, partitions.execute)
         case Job.COMPACT_DELETES:
             return JobSpec(facts, prepare_deletes, _rewrite)
         case Job.COMPACT:
@@ -71,19 +71,9 @@ def spec_of(job: Job) -> JobSpec:
         case Job.SWEEP:
             return JobSpec(facts, sweep.prepare, sweep.execute, _settle_deleting)
         case Job.COMPACT_HISTORY:
-            return JobSpec(facts, _prepare_history, history.execute, _settle_history)
+            return JobSpec(facts, history.prepare, history.execute, _settle_history)
         case _:
             assert_never(job)
-
-
-def _prepare_partitions(
-    deps: JobDeps, format_: TableFormat, view: TableView, policy: Policy, now: datetime
-) -> Prepared:
-    return partitions.prepare(format_, view, policy, now)
-
-
-def _drop_partitions(prepared: Prepared, deps: JobDeps, context: RunContext) -> Outcome:
-    return partitions.execute(prepared, context)
 
 
 def _prepare_manifests(
@@ -96,12 +86,6 @@ def _prepare_manifests(
 
 def _rewrite_manifests(prepared: Prepared, deps: JobDeps, context: RunContext) -> Outcome:
     return manifests.execute(prepared.plan, prepared.view, context)
-
-
-def _prepare_history(
-    deps: JobDeps, format_: TableFormat, view: TableView, policy: Policy, now: datetime
-) -> Prepared:
-    return history.prepare(deps, view, policy, now)
 
 
 def _rewrite(prepared: Prepared, deps: JobDeps, context: RunContext) -> Outcome:

@@ -14,7 +14,7 @@ from lakewarden.config.schema import BudgetsConfig
 from lakewarden.errors import Stopped
 from lakewarden.model.files import FileSet
 from lakewarden.model.plan import Plan
-from lakewarden.model.run import Owner, Progress, RunState, Trigger
+from lakewarden.model.run import Owner, Progress, Run, RunState, Trigger
 from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
 from lakewarden.spark.task_slots import TaskSlots
@@ -157,3 +157,9 @@ class Outcome:
     reason: str
     counters: Mapping[str, Any] = field(default_factory=dict)
     snapshot_ids: tuple[int, ...] = ()
+
+
+def finish(journal: Journal, run: Run, owner: Owner, outcome: Outcome) -> Run:
+    now = clock.now()
+    counters = {**outcome.counters, "seconds": round((now - run.started_at).total_seconds(), 2)}
+    return journal.finish(run.id, outcome.state, outcome.reason, counters, outcome.snapshot_ids, now, owner)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -12,7 +11,7 @@ from typing import Any, Protocol
 from lakewarden import clock
 from lakewarden.config.schema import BudgetsConfig
 from lakewarden.deletion.foreign_metadata import refuse_foreign
-from lakewarden.errors import Busy, LakewardenError, Refused, Stopped, UsageError
+from lakewarden.errors import Busy, Refused, Stopped, UsageError, message_of
 from lakewarden.jobs.cold.table import refuse_frozen
 from lakewarden.jobs.commit_guard import RunGuard, foresee
 from lakewarden.jobs.deps import JobDeps, JobLake
@@ -20,7 +19,7 @@ from lakewarden.jobs.heartbeat import DRIVEN, driving, with_heartbeat
 from lakewarden.jobs.purge.settle import settle_batches
 from lakewarden.jobs.recovery import recover
 from lakewarden.jobs.registry import spec_of
-from lakewarden.jobs.run_context import DeletingStep, Outcome, Prepared, RunContext, StepName, Stop
+from lakewarden.jobs.run_context import DeletingStep, Outcome, Prepared, RunContext, StepName, Stop, finish
 from lakewarden.model.plan import Bounds, Plan
 from lakewarden.model.prices import PRICES, Price
 from lakewarden.model.run import Job, Owner, Progress, Run, RunState, Silent, Trigger
@@ -30,8 +29,6 @@ from lakewarden.spark.task_slots import TaskSlots
 from lakewarden.spark.tasks import cancel
 from lakewarden.state.runs import Journal, current_owner, new_run_id
 from lakewarden.tables.interface import TableFormat, TableWriter
-
-log = logging.getLogger(__name__)
 
 
 def prepare(
@@ -117,9 +114,9 @@ class Runner:
         error: Exception,
     ) -> None:
         """Journal a run that was refused or could not be planned: it is part of the table's history too."""
-        made = Plan(job, view.ref, clock.now(), Bounds(None, "main", 0), policy.hash(), _told(error))
+        made = Plan(job, view.ref, clock.now(), Bounds(None, "main", 0), policy.hash(), message_of(error))
         run = self._start(Prepared(made, view, policy), run_id, owner, trigger)
-        self._finish(run, owner, Outcome(state, _told(error)))
+        finish(self.journal, run, owner, Outcome(state, message_of(error)))
 
     def _recover(self, job: Job, format_: TableFormat, table: TableRef, owner: Owner) -> None:
         """Settle what an earlier run of this job left open before a new plan is made."""
@@ -168,7 +165,7 @@ class Runner:
                 stop,
             )
             outcome = self._closing_on_failure(run, owner, stop, lambda: _do(prepared, context, self.deps))
-        return self._finish(run, owner, _who_stopped(outcome, stop))
+        return finish(self.journal, run, owner, _who_stopped(outcome, stop))
 
     def _start(self, prepared: Prepared, run_id: str, owner: Owner, trigger: Trigger) -> Run:
         return self.journal.start(
@@ -191,20 +188,20 @@ class Runner:
         try:
             return do()
         except Refused as error:
-            self._finish(run, owner, Outcome(RunState.REFUSED, error.message))
+            finish(self.journal, run, owner, Outcome(RunState.REFUSED, error.message))
             raise
         except Stopped as error:  # raised only where no work is half done
             return self._interrupted(run, error.message)
         except KeyboardInterrupt:
             if not self._begun(run):
-                self._finish(run, owner, self._interrupted(run, "stopped by Ctrl-C"))
+                finish(self.journal, run, owner, self._interrupted(run, "stopped by Ctrl-C"))
             raise
         except Exception as error:
             if self._begun(run):
                 raise
             if stop.asked:  # the work on the engine has been cancelled
                 return self._interrupted(run, f"stopped: {stop.reason}")
-            self._finish(run, owner, Outcome(RunState.FAILED, _told(error)))
+            finish(self.journal, run, owner, Outcome(RunState.FAILED, message_of(error)))
             raise
 
     def _begun(self, run: Run) -> bool:
@@ -217,13 +214,6 @@ class Runner:
         made = [step.detail.get("snapshot_id") for step in steps if step.name == StepName.COMMITTED]
         return Outcome(
             RunState.INTERRUPTED, reason, {"commits": len(made)}, tuple(each for each in made if each)
-        )
-
-    def _finish(self, run: Run, owner: Owner, outcome: Outcome) -> Run:
-        now = clock.now()
-        counters = {**outcome.counters, "seconds": round((now - run.started_at).total_seconds(), 2)}
-        return self.journal.finish(
-            run.id, outcome.state, outcome.reason, counters, outcome.snapshot_ids, now, owner
         )
 
 
@@ -255,7 +245,3 @@ def _do(prepared: Prepared, context: RunContext, deps: JobDeps) -> Outcome:
     if plan.empty:
         return Outcome(RunState.NOTHING_TO_DO, plan.reason)
     return spec_of(plan.job).execute(prepared, deps, context)
-
-
-def _told(error: Exception) -> str:
-    return error.message if isinstance(error, LakewardenError) else f"{type(error).__name__}: {error}"

@@ -68,4 +68,3 @@ PRICES = {
     "GLACIER": Price(0.0036, 0.03, 0.0004, 0.01, 90, 0, 40 << 10, 0.05),
     "DEEP_ARCHIVE": Price(0.00099, 0.05, 0.0004, 0.02, 180, 0, 40 << 10, 0.10),
 }
-FIELDS = tuple(Price.__dataclass_fields__)

@@ -16,21 +16,14 @@ from lakewarden.rewrite import shuffle
 from lakewarden.rewrite.deletes.deleted_rows import RemapTask
 from lakewarden.rewrite.digest import Digest
 from lakewarden.rewrite.interface import GroupResult, Order, RewriteProblem
-from lakewarden.rewrite.kernel import (
-    MissingSource,
-    PagesDiffer,
-    RewriteTask,
-    RowsDiffer,
-    Slice,
-    TaskResult,
-    TooLarge,
-    Unfit,
-    WriteOptions,
-    rewrite,
-)
-from lakewarden.rewrite.order.cluster import looks_too_large
-from lakewarden.rewrite.read.store import DamagedSource
-from lakewarden.rewrite.task import SlicePart
+from lakewarden.rewrite.kernel import rewrite
+from lakewarden.rewrite.order.cluster import TooLarge, looks_too_large
+from lakewarden.rewrite.pages.chunks import PagesDiffer
+from lakewarden.rewrite.read.project import Unfit
+from lakewarden.rewrite.read.sources import RowsDiffer, Slice
+from lakewarden.rewrite.read.store import DamagedSource, MissingSource
+from lakewarden.rewrite.task import RewriteTask, SlicePart, TaskResult
+from lakewarden.rewrite.write.encoding import WriteOptions
 from lakewarden.rewrite.write.output import attempt_path
 from lakewarden.spark.task_slots import RunSlots
 from lakewarden.spark.tasks import Meter, cancel, fan_out

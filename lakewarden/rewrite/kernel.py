@@ -12,31 +12,12 @@ import time
 
 import pyarrow as pa
 
-from lakewarden.rewrite.order.cluster import TooLarge, clustered
+from lakewarden.rewrite.order.cluster import clustered
 from lakewarden.rewrite.pages import copy as pages
-from lakewarden.rewrite.pages.copy import PagesDiffer
-from lakewarden.rewrite.read.project import Unfit, unfit_schema
-from lakewarden.rewrite.read.sources import RowsDiffer, Slice
-from lakewarden.rewrite.read.store import MissingSource
+from lakewarden.rewrite.pages.chunks import Doubtful
+from lakewarden.rewrite.read.sources import RowsDiffer
 from lakewarden.rewrite.task import Reading, RewriteTask, TaskResult, WrittenFile
-from lakewarden.rewrite.write.encoding import WriteOptions, unfit_properties
 from lakewarden.rewrite.write.output import Output, RowGroups, rows_per_group
-
-__all__ = [
-    "MissingSource",
-    "PagesDiffer",
-    "RewriteTask",
-    "RowsDiffer",
-    "Slice",
-    "TaskResult",
-    "TooLarge",
-    "Unfit",
-    "WriteOptions",
-    "WrittenFile",
-    "rewrite",
-    "unfit_properties",
-    "unfit_schema",
-]
 
 
 def rewrite(task: RewriteTask) -> TaskResult:
@@ -74,7 +55,7 @@ def _by_pages(reading: Reading) -> tuple[WrittenFile, ...]:
         return ()
     try:
         return pages.concatenate(reading)
-    except pages.Doubtful:
+    except Doubtful:
         # No output is left behind. Decoding instead costs only time.
         return ()
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
 from lakewarden import clock
-from lakewarden.errors import LakewardenError, Refused, Stopped, UsageError
+from lakewarden.errors import Refused, Stopped, UsageError, message_of
 from lakewarden.model.job import JOBS
 from lakewarden.model.run import Job, Run, RunState, Trigger
 from lakewarden.model.table import TableRef
@@ -55,9 +55,7 @@ class JobEnded:
             return self.skipped
         if self.run is not None and self.run.reason:
             return self.run.reason
-        if isinstance(self.error, LakewardenError):
-            return self.error.message
-        return "" if self.error is None else f"{type(self.error).__name__}: {self.error}"
+        return "" if self.error is None else message_of(self.error)
 
 
 class RunJob(Protocol):

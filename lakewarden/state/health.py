@@ -111,14 +111,14 @@ class HealthRecords:
     def __init__(self, state: State) -> None:
         self._state = state
 
-    def put(self, found: Sequence[TableHealth], *, history: bool = True) -> None:
+    def put(self, found: Sequence[TableHealth]) -> None:
         """Store all of them in one transaction. A history point is added if a number changed or a day has
         passed: charts draw a number until the next point."""
         with self._state.write() as connection:
             for each in found:
                 upsert(connection, table_health, _row(each), ["table_name"])
                 write_details(connection, each.table, each.portrait)
-            told = [each for each in found if history and not each.error]
+            told = [each for each in found if not each.error]
             newest = _newest_points(connection, [each.table for each in told])
             for each in told:
                 before = newest.get(each.table)

@@ -202,7 +202,7 @@ class HistoryIndex:
                 told.pop("number")
                 ranges[detail].append(Range(**told))
             rows = connection.execute(found.order_by(history_details.c.month.desc())).all()
-        return tuple(_detail(row, tuple(ranges[row.id])) for row in rows)
+        return tuple(Detail(**dict(row._mapping), ranges=tuple(ranges[row.id])) for row in rows)
 
     def folded(self) -> frozenset[str]:
         """The uuids of tables that have folded snapshots."""
@@ -272,7 +272,3 @@ def _take_out(connection: Connection, table_uuid: str, folded: Sequence[Archived
 
 def _values(range_: Range) -> dict[str, Any]:
     return {name: getattr(range_, name) for name in Range.__slots__}
-
-
-def _detail(row: Any, ranges: tuple[Range, ...]) -> Detail:
-    return Detail(**dict(row._mapping), ranges=ranges)

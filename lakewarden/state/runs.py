@@ -230,7 +230,7 @@ class Journal:
             runs.c.table_name == str(table), runs.c.job == str(job), runs.c.state == RunState.UNKNOWN.value
         )
         with self._state.read() as connection:
-            return tuple(_run(row) for row in connection.execute(wanted.order_by(runs.c.started_at)))
+            return tuple(read_run(row) for row in connection.execute(wanted.order_by(runs.c.started_at)))
 
     def take_over(self, seen: Run, owner: Owner, now: datetime, lease_term: int | None = None) -> bool:
         """Make this owner the owner of a run whose process is dead; if several try, one gets True.
@@ -257,7 +257,7 @@ class Journal:
         wanted = select(runs).where(runs.c.table_name == str(table), runs.c.slot == slot_of(job), _open())
         with self._state.read() as connection:
             row = connection.execute(wanted).one_or_none()
-        return _run(row) if row else None
+        return read_run(row) if row else None
 
     def get(self, run_id: str) -> Run | None:
         with self._state.read() as connection:
@@ -265,7 +265,7 @@ class Journal:
 
     def _existing(self, run_id: str) -> Run:
         with self._state.read() as connection:
-            return _run(connection.execute(select(runs).where(runs.c.id == run_id)).one())
+            return read_run(connection.execute(select(runs).where(runs.c.id == run_id)).one())
 
     def list(self, table: str | None = None, limit: int = 50) -> tuple[Run, ...]:
         """Runs, newest first."""
@@ -273,7 +273,7 @@ class Journal:
         if table is not None:
             wanted = wanted.where(runs.c.table_name == str(table))
         with self._state.read() as connection:
-            return tuple(_run(row) for row in connection.execute(wanted))
+            return tuple(read_run(row) for row in connection.execute(wanted))
 
     def steps(self, run_id: str) -> tuple[Step, ...]:
         """The steps of a run in order."""
@@ -333,7 +333,7 @@ def _owned_by(owner: Owner) -> ColumnElement[bool]:
 
 def _get(connection: Connection, run_id: str) -> Run | None:
     row = connection.execute(select(runs).where(runs.c.id == run_id)).one_or_none()
-    return _run(row) if row else None
+    return read_run(row) if row else None
 
 
 def _busy(run: Run) -> Busy:
@@ -352,10 +352,6 @@ def _taken(connection: Connection, run_id: str) -> RunTaken:
     else:
         reason = f"{run.owner} took it over"
     return RunTaken(run_id=run_id, reason=reason)
-
-
-def _run(row: Row[Any]) -> Run:
-    return read_run(row)
 
 
 def read_run(row: Row[Any], *, brief: bool = False) -> Run:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakewarden import clock
-from lakewarden.errors import LakewardenError
+from lakewarden.errors import message_of
 from lakewarden.model.location import local_path
 from lakewarden.model.table import TableView
 from lakewarden.redact import redact_text
@@ -79,11 +79,10 @@ def _noted(objects: Objects, path: str, reached: Generation) -> None:
 
 
 def _log_silence(path: str, error: Exception) -> None:
-    reason = error.message if isinstance(error, LakewardenError) else f"{type(error).__name__}: {error}"
     log.warning(
         "%s cannot be read or written, so a restored state database may not be noticed: after a restore run `lakewarden migrate --restored` (%s)",
         path,
-        redact_text(reason),
+        redact_text(message_of(error)),
     )
 
 

@@ -21,7 +21,7 @@ from typing import Protocol
 
 from lakewarden import clock
 from lakewarden.client import Lakewarden
-from lakewarden.errors import LakewardenError, Unreachable
+from lakewarden.errors import LakewardenError, Unreachable, message_of
 from lakewarden.model.table import TableRef
 from lakewarden.state.database import State
 from lakewarden.state.locks import Leases
@@ -205,7 +205,7 @@ class Worker:
             # The database is away, or a catalog; nothing is begun, and the next look tries again.
             self._outage.is_so(error.message)
         except Exception as error:  # one table's oddity must not end what looks after all the others
-            self._amiss.is_so(passes.told(error))
+            self._amiss.is_so(message_of(error))
 
     # ------------------------------------------------------------ leading
 
@@ -362,7 +362,7 @@ class Worker:
             except Exception as error:
                 # The database does not take it. In other words then: a table that does not back off would come again at once.
                 warn(
-                    "pass-not-kept", table=ended.turn.table, state=str(ended.state), reason=passes.told(error)
+                    "pass-not-kept", table=ended.turn.table, state=str(ended.state), reason=message_of(error)
                 )
                 if odd:
                     return True
@@ -437,7 +437,7 @@ class Worker:
                 if over():
                     return
                 silent.append(catalog)
-                self._unlisted[catalog].is_so(passes.told(error))
+                self._unlisted[catalog].is_so(message_of(error))
                 continue
             self._unlisted[catalog].is_over()
         with self._lock:

@@ -11,13 +11,13 @@ from lakewarden.client import Lakewarden
 from lakewarden.config.schema import WorkerConfig
 from lakewarden.errors import (
     Busy,
-    LakewardenError,
     NoSuchTable,
     Outage,
     RunTaken,
     Stopped,
     Unreachable,
     UsageError,
+    message_of,
 )
 from lakewarden.jobs.run_context import Stop
 from lakewarden.model.run import Job, RunState, Trigger
@@ -107,7 +107,7 @@ class PassResult:
     def reason(self) -> str:
         """What failed or was skipped, job by job; empty if all went well."""
         if self.trouble is not None:
-            return told(self.trouble)
+            return message_of(self.trouble)
         bad = [each for each in self.jobs if each.state in _WORST_FIRST[:6] or each.skipped]
         return "; ".join(f"{each.job}: {each.reason}" for each in bad)
 
@@ -271,7 +271,3 @@ def _outside(error: Exception | None) -> bool:
     """Another run has the table, or the state database does not answer: not a failure of the table."""
     away = isinstance(error, Unreachable) and error.kind is Outage.STATE
     return away or isinstance(error, Busy)
-
-
-def told(error: Exception) -> str:
-    return error.message if isinstance(error, LakewardenError) else f"{type(error).__name__}: {error}"

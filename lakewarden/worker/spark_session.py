@@ -13,9 +13,9 @@ from collections.abc import Callable
 
 from lakewarden import clock
 from lakewarden.client import Lakewarden
+from lakewarden.errors import message_of
 from lakewarden.spark.session import end_jvm
 from lakewarden.worker.log import LoggedState, tell
-from lakewarden.worker.passes import told
 
 # A start that takes longer hangs, and is ended. One that waits for its place in a cluster's queue may take its time.
 HUNG_SECONDS = 1800.0
@@ -126,7 +126,7 @@ class Session:
             _ = self._api.lake
         except Exception as error:  # Spark tells what it lacks in many ways; the next try may find it
             if not self._left:
-                self._missing.is_so(told(error))
+                self._missing.is_so(message_of(error))
             self._api.connections.reopen_lake()  # half a session is none: the next try begins with a JVM of its own
             return
         if self._left:

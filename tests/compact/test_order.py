@@ -24,17 +24,14 @@ from lakewarden.rewrite.order import curves
 from lakewarden.rewrite.order.order import (
     CurveEdges,
     Edges,
-    Ordering,
     RowEdges,
-    SortKey,
     cuts,
     find_edges,
     permutation,
     range_of,
     sample,
-    unfit_ordering,
 )
-from lakewarden.rewrite.order.sort_keys import transformed
+from lakewarden.rewrite.order.sort_keys import Ordering, SortKey, transformed, unfit_ordering
 from lakewarden.rewrite.read.project import Unfit
 
 WIDE = Context(prec=60)

@@ -17,7 +17,6 @@ from lakewarden.console.charts import (
     graph,
     layered,
     line_chart,
-    parts_bar,
     spark,
     timeline,
     week,
@@ -72,7 +71,6 @@ def test_words_of_others_stay_words() -> None:
         timeline([Mark(NOW, "held", EVIL, EVIL)], NOW - DAY, NOW, None),
         graph([Box("a", EVIL, EVIL, "/tables/a"), Box("b", "b")], [("a", "b")], EVIL),
         week(NOW - DAY, NOW, [Span(NOW, NOW + DAY, "expiry", EVIL)], [Tick(NOW, "purge", EVIL)]),
-        parts_bar([(EVIL, 1.0)], EVIL),
     ]
     for svg in svgs:
         assert not list(tree(svg).iter("script"))

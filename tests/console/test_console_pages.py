@@ -16,6 +16,7 @@ from lakewarden import Lakewarden, clock
 from lakewarden.console import queries
 from lakewarden.health.table_details import DueLine, HoldLine, PartLine, RefLine, SnapshotLine, TableDetails
 from lakewarden.model.run import Job, RunState, Trigger
+from lakewarden.model.table import TableRef
 from lakewarden.services.deps import read_trigger
 from lakewarden.state.cold import ColdFile, ColdFiles
 from lakewarden.state.health import HealthRecords, Numbers, TableHealth
@@ -23,6 +24,7 @@ from lakewarden.state.process import current_owner
 from lakewarden.state.runs import ProgressPoint, RunProgress
 from lakewarden.state.schedule import PASS, SEEN, TableSchedule, TableSchedules
 from lakewarden.state.schema import homes
+from lakewarden.state.tables import SeenTables
 from lakewarden.state.trash import TrashedFiles
 from tests.support.browser import PHONE, WIDE, chromium, page, widest
 from tests.support.console import OPERATE, READ, TABLE, Running, console, end_run, see
@@ -466,7 +468,8 @@ def test_a_cold_table_is_shown_as_what_it_is(plain: tuple[Lakewarden, Page]) -> 
     cold = "cold.db.events"
     see(warden, cold, **{"cold-tier.source": TABLE})
     see(warden, TABLE)
-    assert queries.cold_of(warden, cold) == "", "whoever writes a table can say so"
+    seen = SeenTables(warden.state).get(TableRef.parse(cold))
+    assert queries.cold_source(warden, seen) == "", "whoever writes a table can say so"
     copied(warden, cold)
     due = (DueLine("expire", False, "refusing to expire: gc.enabled=false", error=True),)
     for table in (TABLE, "cold.db.events"):

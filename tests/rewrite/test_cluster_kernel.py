@@ -22,9 +22,10 @@ from lakewarden.rewrite.exchange.blobs import TELL, BlobBuffer, Record, StoredBl
 from lakewarden.rewrite.exchange.plan import Exchange, chunks, prepare, proof
 from lakewarden.rewrite.exchange.receive import collect
 from lakewarden.rewrite.exchange.send import spread_out
-from lakewarden.rewrite.kernel import RewriteTask, TooLarge, rewrite
-from lakewarden.rewrite.order.cluster import looks_too_large
+from lakewarden.rewrite.kernel import rewrite
+from lakewarden.rewrite.order.cluster import TooLarge, looks_too_large
 from lakewarden.rewrite.order.sort_keys import Ordering, SortKey
+from lakewarden.rewrite.task import RewriteTask
 from lakewarden.spark.task_slots import TaskStopped
 from tests.rewrite.test_rewrite_kernel import column, task, write
 

@@ -13,14 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lakewarden.model.files import DeleteFile
 from lakewarden.rewrite.arrow import _trouble
-from lakewarden.rewrite.deletes.deletes import DeleteFile
-from lakewarden.rewrite.kernel import MissingSource, rewrite
+from lakewarden.rewrite.kernel import rewrite
 from lakewarden.rewrite.pages import thrift
 from lakewarden.rewrite.read.decode import Footer, FooterTask, check_footers
 from lakewarden.rewrite.read.footer import trouble
 from lakewarden.rewrite.read.project import Unfit
-from lakewarden.rewrite.read.store import DamagedSource, Store
+from lakewarden.rewrite.read.store import DamagedSource, MissingSource, Store
 from lakewarden.rewrite.verify import look
 from tests.rewrite.test_deletes import BY_ICEBERG, HELD, Lake, people
 from tests.rewrite.test_pages import WIDE, metadata_of, refoot, source, task, wide

@@ -27,9 +27,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
+from lakewarden.model.files import DeleteFile
 from lakewarden.rewrite.deletes import deletes as positions
 from lakewarden.rewrite.deletes import equality
-from lakewarden.rewrite.deletes.deletes import DeleteFile, Eraser, Target
+from lakewarden.rewrite.deletes.delete_files import Target
+from lakewarden.rewrite.deletes.deletes import Eraser
 from lakewarden.rewrite.deletes.keys import comparable, hash_keys
 from lakewarden.rewrite.read.project import Unfit, field_id
 from lakewarden.rewrite.read.sources import RowsDiffer
@@ -738,7 +740,9 @@ MEASURE = """
 import sys
 import pyarrow as pa, pyarrow.parquet as pq
 from pathlib import Path
-from lakewarden.rewrite.deletes.deletes import DeleteFile, Eraser, Target
+from lakewarden.model.files import DeleteFile
+from lakewarden.rewrite.deletes.delete_files import Target
+from lakewarden.rewrite.deletes.deletes import Eraser
 from lakewarden.rewrite.read.store import Store
 
 pa.set_cpu_count(1)

@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakewarden.rewrite.arrow import _trouble
-from lakewarden.rewrite.kernel import MissingSource, rewrite
+from lakewarden.rewrite.kernel import rewrite
 from lakewarden.rewrite.pages import thrift
 from lakewarden.rewrite.read.footer import read_footer
 from lakewarden.rewrite.read.project import Unfit
-from lakewarden.rewrite.read.store import DamagedSource
+from lakewarden.rewrite.read.store import DamagedSource, MissingSource
 from tests.rewrite.test_pages import WIDE, refoot, source, task, wide
 from tests.rewrite.test_rewrite_kernel import column, whole
 

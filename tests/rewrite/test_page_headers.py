@@ -12,9 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakewarden.rewrite.kernel import PagesDiffer, RowsDiffer, rewrite
+from lakewarden.rewrite.kernel import rewrite
 from lakewarden.rewrite.pages import thrift
-from lakewarden.rewrite.pages.copy import Doubtful, concatenate
+from lakewarden.rewrite.pages.chunks import Doubtful, PagesDiffer
+from lakewarden.rewrite.pages.copy import concatenate
+from lakewarden.rewrite.read.sources import RowsDiffer
 from lakewarden.rewrite.read.store import DamagedSource
 from lakewarden.rewrite.task import Reading, RewriteTask
 from tests.rewrite.test_pages import ROWS, by_duckdb, chunk_bytes, is_copied, pages_of, settled, source, task

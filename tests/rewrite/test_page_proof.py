@@ -15,14 +15,14 @@ import pytest
 
 from lakewarden.rewrite.arrow import _gather, _trouble
 from lakewarden.rewrite.digest import Digest, Entries, digest_in_place
-from lakewarden.rewrite.kernel import MissingSource, PagesDiffer, TaskResult, Unfit, rewrite
+from lakewarden.rewrite.kernel import rewrite
 from lakewarden.rewrite.pages import copy as pages
 from lakewarden.rewrite.pages import thrift
 from lakewarden.rewrite.pages.assembly import footer_of, octets
-from lakewarden.rewrite.pages.chunks import CODECS, _looks_like, dictionary_statistics
-from lakewarden.rewrite.read.project import Projection
-from lakewarden.rewrite.read.store import DamagedSource
-from lakewarden.rewrite.task import Reading
+from lakewarden.rewrite.pages.chunks import CODECS, PagesDiffer, _looks_like, dictionary_statistics
+from lakewarden.rewrite.read.project import Projection, Unfit
+from lakewarden.rewrite.read.store import DamagedSource, MissingSource
+from lakewarden.rewrite.task import Reading, TaskResult
 from lakewarden.rewrite.write.encoding import WriteOptions
 from tests.rewrite.test_pages import (
     ROWS,

@@ -23,12 +23,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lakewarden.rate_limit import Pace, Throttle
-from lakewarden.rewrite.kernel import MissingSource, RowsDiffer, Unfit, rewrite
+from lakewarden.rewrite.kernel import rewrite
 from lakewarden.rewrite.pages import copyable, thrift
 from lakewarden.rewrite.pages.assembly import encoded_chunks
-from lakewarden.rewrite.pages.copy import Doubtful, PagesDiffer, _near, concatenate, suits
+from lakewarden.rewrite.pages.chunks import Doubtful, PagesDiffer
+from lakewarden.rewrite.pages.copy import _near, concatenate, suits
 from lakewarden.rewrite.pages.thrift import Struct
-from lakewarden.rewrite.read.store import Store
+from lakewarden.rewrite.read.project import Unfit
+from lakewarden.rewrite.read.sources import RowsDiffer
+from lakewarden.rewrite.read.store import MissingSource, Store
 from lakewarden.rewrite.task import Reading, RewriteTask, WrittenFile
 from lakewarden.rewrite.write.encoding import WriteOptions
 from tests.rewrite.test_rewrite_kernel import LINEAGE, NO_DEFAULTS, column, every_type, whole

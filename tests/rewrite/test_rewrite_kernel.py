@@ -18,17 +18,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakewarden.model.files import DeleteFile
-from lakewarden.rewrite.kernel import (
-    MissingSource,
-    RewriteTask,
-    RowsDiffer,
-    Slice,
-    TaskResult,
-    Unfit,
-    WriteOptions,
-    rewrite,
-)
-from lakewarden.rewrite.read.project import children
+from lakewarden.rewrite.kernel import rewrite
+from lakewarden.rewrite.read.project import Unfit, children
+from lakewarden.rewrite.read.sources import RowsDiffer, Slice
+from lakewarden.rewrite.read.store import MissingSource
+from lakewarden.rewrite.task import RewriteTask, TaskResult
+from lakewarden.rewrite.write.encoding import WriteOptions
 
 OPTIONS = WriteOptions.from_properties({})
 NO_DEFAULTS = json.dumps({"type": "struct", "fields": []})

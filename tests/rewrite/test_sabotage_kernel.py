@@ -18,18 +18,13 @@ from lakewarden.rewrite.exchange import receive as collecting
 from lakewarden.rewrite.exchange import send as spreading
 from lakewarden.rewrite.exchange.blobs import Record
 from lakewarden.rewrite.interface import GroupResult
-from lakewarden.rewrite.kernel import (
-    RewriteTask,
-    RowsDiffer,
-    Slice,
-    TaskResult,
-    WriteOptions,
-    rewrite,
-)
+from lakewarden.rewrite.kernel import rewrite
 from lakewarden.rewrite.order import cluster
 from lakewarden.rewrite.order.sort_keys import Ordering, SortKey
 from lakewarden.rewrite.read.project import Projection
-from lakewarden.rewrite.task import Reading
+from lakewarden.rewrite.read.sources import RowsDiffer, Slice
+from lakewarden.rewrite.task import Reading, RewriteTask, TaskResult
+from lakewarden.rewrite.write.encoding import WriteOptions
 
 ROWS, FILES = 50, 3
 

@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from lakewarden.client import Lakewarden
 from lakewarden.console import actions
 from lakewarden.console.answers import status_of
-from lakewarden.console.auth import Identity, operator
+from lakewarden.console.auth import Identity, operator, warden_of
 from lakewarden.console.limits import Heavy, with_policy
 from lakewarden.console.pages.table_view import read_table, show_table
 from lakewarden.console.queries import snapshot_id
@@ -25,8 +25,8 @@ Text = Annotated[str, Form(max_length=2000)]
 
 @router.post("/do/request")
 def request_pass(request: Request, who: Operator, table: Text, ticket: Text = "") -> Response:
-    made = actions.request_pass(_warden(request), who, table, ticket.strip() or None)
-    leader = _warden(request).schedule.leader()
+    made = actions.request_pass(warden_of(request), who, table, ticket.strip() or None)
+    leader = warden_of(request).schedule.leader()
     when = (
         "the worker takes it up within seconds"
         if leader and leader.live
@@ -37,7 +37,7 @@ def request_pass(request: Request, who: Operator, table: Text, ticket: Text = ""
 
 @router.post("/do/cancel")
 def cancel(request: Request, who: Operator, run: Text) -> Response:
-    actions.cancel(_warden(request), who, run)
+    actions.cancel(warden_of(request), who, run)
     return _back(request, f"/runs/{quote(run, safe='')}", "Asked to stop: it ends cleanly within seconds.")
 
 
@@ -50,7 +50,7 @@ def policy(
     value: Text = "",
     do: Text = "set",
 ) -> Response:
-    warden = _warden(request)
+    warden = warden_of(request)
     return with_policy(
         request, table, lambda: _policy(request, warden, who, table, key, value, do), acts=True
     )
@@ -90,7 +90,7 @@ def pin(
     heavy: Heavy = request.app.state.heavy
     made = heavy.act(
         lambda: actions.pin(
-            _warden(request), who, table, number, purpose=purpose.strip(), ttl=ttl.strip() or None
+            warden_of(request), who, table, number, purpose=purpose.strip(), ttl=ttl.strip() or None
         )
     )
     return _to_table(request, table, f"Snapshot {made.snapshot_id} is pinned.", "holds")
@@ -98,7 +98,7 @@ def pin(
 
 @router.post("/do/unpin")
 def unpin(request: Request, who: Operator, pin: Text, back: Text = "") -> Response:
-    gone = actions.unpin(_warden(request), who, pin)
+    gone = actions.unpin(warden_of(request), who, pin)
     told = f"The pin of {gone.holder} is gone; its snapshot may expire when its time comes."
     return (
         _back(request, "/holds", told) if back == "holds" else _to_table(request, gone.table, told, "holds")
@@ -109,7 +109,7 @@ def unpin(request: Request, who: Operator, pin: Text, back: Text = "") -> Respon
 def restore(request: Request, who: Operator, table: Text, path: Text = "", run: Text = "") -> Response:
     everything = not path and not run
     done = actions.restore(
-        _warden(request), who, table, path=path or None, run=run or None, everything=everything
+        warden_of(request), who, table, path=path or None, run=run or None, everything=everything
     )
     told = f"{counted(done.files, 'file')} ({size(done.bytes)}) restored: no run deletes them."
     return _to_table(request, table, told, "trashed")
@@ -118,7 +118,7 @@ def restore(request: Request, who: Operator, table: Text, path: Text = "", run: 
 @router.post("/do/suspend")
 def suspend(request: Request, who: Operator, table: Text, reason: Text = "") -> Response:
     try:
-        actions.suspend(_warden(request), who, table, reason)
+        actions.suspend(warden_of(request), who, table, reason)
     except UsageError as error:
         found = read_table(request, table)
         return show_table(request, found, status_of(error), suspend_wrong=_told(error))
@@ -127,15 +127,10 @@ def suspend(request: Request, who: Operator, table: Text, reason: Text = "") -> 
 
 @router.post("/do/resume")
 def resume(request: Request, who: Operator, table: Text) -> Response:
-    was = actions.resume(_warden(request), who, table)
+    was = actions.resume(warden_of(request), who, table)
     return _to_table(
         request, table, "Resumed: its failures are forgotten." if was else "It was not suspended."
     )
-
-
-def _warden(request: Request) -> Lakewarden:
-    warden: Lakewarden = request.app.state.warden
-    return warden
 
 
 def _told(error: LakewardenError) -> str:

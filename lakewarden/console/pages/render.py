@@ -47,8 +47,6 @@ _TONES = {
 _GOOD, _FAIR = 80, 50
 _LONG = 400
 
-RUNBOOK = "docs/runbook.md"
-
 
 def html(request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
     """The template with the frame: who looks, where, and what was just done."""

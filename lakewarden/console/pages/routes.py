@@ -16,7 +16,7 @@ from lakewarden import clock
 from lakewarden.client import Lakewarden
 from lakewarden.console import queries
 from lakewarden.console.answers import named
-from lakewarden.console.auth import Identity, reader
+from lakewarden.console.auth import Identity, reader, warden_of
 from lakewarden.console.pages import forms
 from lakewarden.console.pages.audit import QUESTIONS, AuditQuestion, audit_page
 from lakewarden.console.pages.fleet import COLUMNS, ONLY, FleetQuery, fleet
@@ -35,11 +35,6 @@ router.include_router(forms.router)
 Reader = Annotated[Identity, Depends(reader)]
 Page = Annotated[int, Query(ge=1, le=100_000)]
 Words = Annotated[str, Query(max_length=300)]
-
-
-def warden_of(request: Request) -> Lakewarden:
-    warden: Lakewarden = request.app.state.warden
-    return warden
 
 
 @router.get("/")

@@ -38,11 +38,10 @@ from lakewarden.tables.interface import TableFormat
 
 @dataclass(frozen=True, slots=True)
 class ColdMaintenance:
-    """The inputs of the three parts. `files` are all files of the hand-off, already copied or not."""
+    """What handing off and moving to a deeper class read. `files` are all files of the hand-off, already copied or not."""
 
     files: pa.Table | None = None
     transition: ClassTransition = field(default_factory=ClassTransition)
-    releasing: ColdRelease = field(default_factory=ColdRelease)
 
 
 def prepare(deps: JobDeps, format_: TableFormat, view: TableView, policy: Policy, now: datetime) -> Prepared:
@@ -55,7 +54,7 @@ def prepare(deps: JobDeps, format_: TableFormat, view: TableView, policy: Policy
     releasing = cold_retention.prepare(deps, cold, view, policy, now)
     aged = transition.prepare(deps, cold, view.uuid, policy, now, releasing.snapshot_ids)
     combined = _together(handing.plan, releasing, aged)
-    return replace(handing, plan=combined, more=ColdMaintenance(handing.more, aged, releasing))
+    return replace(handing, plan=combined, more=ColdMaintenance(handing.more, aged))
 
 
 def _check(policy: Policy) -> None:

@@ -18,8 +18,10 @@ from lakewarden.deletion.permit import (
     for_uncommitted_outputs,
     never_sent,
 )
+from lakewarden.errors import Refused
 from lakewarden.jobs.journaled_commit import CleanupResult
-from lakewarden.model.table import TableRef
+from lakewarden.jobs.run_context import RunContext, StepName
+from lakewarden.model.table import TableRef, TableView
 from lakewarden.rewrite.read.store import Store
 from lakewarden.tables.interface import TableFormat
 
@@ -65,6 +67,35 @@ def discard(
     _erase_all(for_uncommitted_outputs(run_id, planned, unnamed), io)
     _erase_all(for_native_outputs(run_id, native, unnamed), io)
     return CleanupResult.GONE
+
+
+def discard_groups(
+    context: RunContext,
+    view: TableView,
+    groups: Sequence[int],
+    *,
+    prefixes: Iterable[str] = (),
+    native: Sequence[str] = (),
+) -> CleanupResult:
+    """`discard` for the run itself, with a step in its journal. A refusal is only logged: an orphan cannot damage the table."""
+    run_id = context.run_id
+    try:
+        fate = discard(
+            context.format,
+            view.ref,
+            view.uuid,
+            run_id,
+            context.begun,
+            groups,
+            prefixes=prefixes,
+            native=native,
+        )
+    except (OSError, Refused) as error:
+        log.warning("outputs of run %s stay as orphans: %s", run_id, error)
+        return CleanupResult.GONE
+    if fate is CleanupResult.GONE:
+        context.step(StepName.DISCARDED, {"groups": groups})
+    return fate
 
 
 def discard_unnamed(

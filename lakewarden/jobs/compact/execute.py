@@ -20,9 +20,9 @@ from itertools import count
 from typing import Any
 
 from lakewarden import clock
-from lakewarden.errors import CommitDeclined, CommitLost, Refused
+from lakewarden.errors import CommitDeclined, CommitLost
 from lakewarden.jobs.compact.binpack import output_name, settled_mark
-from lakewarden.jobs.compact.cleanup import discard, discard_unnamed
+from lakewarden.jobs.compact.cleanup import discard_groups, discard_unnamed
 from lakewarden.jobs.compact.cluster import clustering
 from lakewarden.jobs.compact.damage import sound
 from lakewarden.jobs.compact.delete_files import DeleteFileResult, has_delete_actions, run_delete_actions
@@ -431,30 +431,13 @@ class _Rewriting:
     def _discard(
         self, groups: Sequence[RewriteGroup], written: Sequence[GroupResult], carried: Sequence[str] = ()
     ) -> CleanupResult:
-        """Remove what these groups wrote, unless the table names it. A refusal is only logged: an orphan cannot damage the
-        table.
-        """
+        """Remove what these groups wrote, unless the table names it."""
         if not groups:
             return CleanupResult.GONE
         numbers = [group.number for group in groups]
         native = [file.path for each in written if each.engine != "arrow" for file in each.outputs]
-        try:
-            fate = discard(
-                self.context.format,
-                self.view.ref,
-                self.view.uuid,
-                self.context.run_id,
-                self.context.begun,
-                numbers,
-                prefixes=[prefix for number in numbers for prefix in self.prefixes.get(number, ())],
-                native=[*native, *carried],
-            )
-        except (OSError, Refused) as error:
-            log.warning("outputs of run %s stay as orphans: %s", self.context.run_id, error)
-            return CleanupResult.GONE
-        if fate is CleanupResult.GONE:
-            self.context.step(StepName.DISCARDED, {"groups": numbers})
-        return fate
+        prefixes = [prefix for number in numbers for prefix in self.prefixes.get(number, ())]
+        return discard_groups(self.context, self.view, numbers, prefixes=prefixes, native=[*native, *carried])
 
 
 class ConcurrentDeletes:

@@ -12,8 +12,8 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lakewarden.errors import LakewardenError, Refused
-from lakewarden.jobs.compact.cleanup import discard
+from lakewarden.errors import LakewardenError
+from lakewarden.jobs.compact.cleanup import discard_groups
 from lakewarden.jobs.journaled_commit import CleanupResult, intent_of, journaled_commit
 from lakewarden.jobs.run_context import Outcome, RunContext, StepName
 from lakewarden.jobs.units import progress_of, reasons_of, run_units_at_once, state_of
@@ -129,19 +129,8 @@ class _Merging:
         return UnitResult(unit, RunState.DONE, "", result.value, merged)
 
     def _discard(self, unit: Unit, merged: MergedBuckets) -> CleanupResult:
-        """Remove the outputs of a commit that did not happen. A refusal is only logged: an orphan cannot damage the table."""
-        try:
-            numbers, context = [each.number for each in unit], self.context
-            view, run_id = self.view, context.run_id
-            fate = discard(
-                context.format, view.ref, view.uuid, run_id, context.begun, numbers, native=merged.paths
-            )
-        except (OSError, Refused) as error:
-            log.warning("outputs of run %s stay as orphans: %s", self.context.run_id, error)
-            return CleanupResult.GONE
-        if fate is CleanupResult.GONE:
-            self.context.step(StepName.DISCARDED, {"groups": numbers})
-        return fate
+        """Remove the outputs of a commit that did not happen."""
+        return discard_groups(self.context, self.view, [each.number for each in unit], native=merged.paths)
 
     def _skip(self, unit: Unit, state: RunState, reason: str) -> UnitResult:
         for each in unit:

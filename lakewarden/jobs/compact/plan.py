@@ -234,12 +234,9 @@ def _candidates(work: PlanInputs) -> tuple[list[Candidate], list[SkippedRow]]:
     moving = [each.id for each in work.files.partitions if moves(work.view, policy, each)]
     goes = pc.is_in(table["partition"], pa.array(moving, table["partition"].type))
     wanted = pc.and_(rest, pc.or_(goes, pc.or_(is_small, is_large)))
-    skipped.append(skip(table, pc.and_not(rest, wanted), _right_sized(policy)))
+    right_sized = Reason(ReasonKind.LARGE_ENOUGH, f"large enough: {policy.explain(_small_key(policy))}")
+    skipped.append(skip(table, pc.and_not(rest, wanted), right_sized))
     return candidates(table, wanted), skipped
-
-
-def _right_sized(policy: Policy) -> Reason:
-    return Reason(ReasonKind.LARGE_ENOUGH, f"large enough: {policy.explain(_small_key(policy))}")
 
 
 def _small_key(policy: Policy) -> str:

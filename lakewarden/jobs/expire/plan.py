@@ -80,7 +80,9 @@ def plan(
     limit = policy.maybe_int("snapshot_expire_limit")
     chosen, rest = free[:limit], free[len(free[:limit]) :]
     left = policy.explain("snapshot_expire_limit")
-    kept |= dict.fromkeys((each.id for each in rest), _left_over(left))
+    kept |= dict.fromkeys(
+        (each.id for each in rest), Reason(ReasonKind.LIMIT, f"left for the next run: {left}")
+    )
     changelogs = Outlived() if policy.ids("snapshot_ids") else outlived_changelogs(view, chosen, now)
     return replace(
         empty,
@@ -111,10 +113,6 @@ def _actions(
     if changelogs.gone:
         actions.append(ExpireChangelogs(changelogs.gone, changelogs.why))
     return tuple(actions)
-
-
-def _left_over(limit: str) -> Reason:
-    return Reason(ReasonKind.LIMIT, f"left for the next run: {limit}")
 
 
 def _why_dropped(outlived: Sequence[Ref], policy: Policy) -> str:

@@ -12,7 +12,6 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -382,7 +381,7 @@ def _check_off_history(view: TableView) -> Iterator[Finding]:
     parts = f"; {staged:,} of them staged (write-audit-publish)" if staged else ""
     what = (
         f"{_snapshots(len(off))} in the history of no branch or tag{parts}: rolled back, staged, or cut off by expiry; "
-        f"the oldest is {oldest.id} of {_day(oldest.committed_at)}"
+        f"the oldest is {oldest.id} of {oldest.committed_at:%Y-%m-%d}"
     )
     repair = f"nothing to do: `lakewarden run expire {view.ref}` drops them once they are old enough"
     ids = tuple(each.id for each in off[:NAMED])
@@ -446,7 +445,3 @@ def check_version_hint(view: TableView, path: str, hint: str | None) -> Iterator
 
 def _snapshots(count: int) -> str:
     return f"{count:,} snapshot{'' if count == 1 else 's'}"
-
-
-def _day(at: datetime) -> str:
-    return f"{at:%Y-%m-%d}"

@@ -208,7 +208,7 @@ def _check_consumers(evidence: ManifestInputs) -> Iterator[Finding]:
     for ref in evidence.view.refs:
         if ref.kind == "consumer" and ids and ref.snapshot_id not in ids and ref.snapshot_id < max(ids):
             what = f"consumer {ref.name} reads snapshot {ref.snapshot_id} next, which the table no longer has: it cannot continue"
-            repair = f"reset it to an existing snapshot, or drop it: `CALL sys.reset_consumer(table => '{_short(evidence.view)}', consumerId => '{ref.name}', …)`"
+            repair = f"reset it to an existing snapshot, or drop it: `CALL sys.reset_consumer(table => '{evidence.view.ref.short}', consumerId => '{ref.name}', …)`"
             yield Finding(Fault.BROKEN_REF, Severity.ERROR, what, repair, snapshot_ids=(ref.snapshot_id,))
 
 
@@ -434,10 +434,6 @@ def _counted(count: int, noun: str) -> str:
         return f"1 {noun}"
     head, of, rest = noun.partition(" of ")
     return f"{count:,} {head}s{of}{rest}"
-
-
-def _short(view: TableView) -> str:
-    return view.ref.short
 
 
 # The batch size for stats of files outside of the table's folders.

@@ -14,15 +14,15 @@ BACKUP = "restore it from a backup, or from an older object version if the bucke
 def roll_back(view: TableView, snapshot_id: int) -> str:
     """How to make an earlier snapshot current again."""
     if _is_paimon(view):
-        call = f"`CALL sys.rollback(table => '{_short(view)}', snapshot => {snapshot_id})`"
+        call = f"`CALL sys.rollback(table => '{view.ref.short}', snapshot => {snapshot_id})`"
         return f"{call}, which deletes the newer ones; their files stay until a sweep"
-    return f"`CALL {view.ref.catalog}.system.rollback_to_snapshot('{_short(view)}', {snapshot_id})`"
+    return f"`CALL {view.ref.catalog}.system.rollback_to_snapshot('{view.ref.short}', {snapshot_id})`"
 
 
 def drop_files(view: TableView) -> str:
     """How to remove a lost file from the table."""
     if _is_paimon(view):
-        call = f"`CALL sys.remove_unexisting_files(table => '{_short(view)}')`"
+        call = f"`CALL sys.remove_unexisting_files(table => '{view.ref.short}')`"
         return f"{call} removes missing files, so that the rest can be read"
     return "`table.newDelete().deleteFile(path).commit()` drops it, so that the rest can be read"
 
@@ -60,13 +60,9 @@ def name_once(view: TableView) -> str:
 def statistics(view: TableView) -> str:
     """How to compute statistics."""
     if _is_paimon(view):
-        return f"`ANALYZE TABLE {_short(view)} COMPUTE STATISTICS`"
-    return f"`CALL {view.ref.catalog}.system.compute_table_stats('{_short(view)}')`"
+        return f"`ANALYZE TABLE {view.ref.short} COMPUTE STATISTICS`"
+    return f"`CALL {view.ref.catalog}.system.compute_table_stats('{view.ref.short}')`"
 
 
 def _is_paimon(view: TableView) -> bool:
     return view.format == "paimon"
-
-
-def _short(view: TableView) -> str:
-    return view.ref.short

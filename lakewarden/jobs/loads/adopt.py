@@ -17,14 +17,14 @@ from datetime import datetime
 from typing import Any
 
 from lakewarden import clock
-from lakewarden.errors import Busy, CommitLost, CommitUnknown, LakewardenError, Refused, UsageError
+from lakewarden.errors import Busy, CommitLost, CommitUnknown, Refused, UsageError, message_of
 from lakewarden.jobs.cold.table import refuse_frozen
 from lakewarden.jobs.commit_guard import RunGuard, foresee
 from lakewarden.jobs.heartbeat import DRIVEN, beating, driving
 from lakewarden.jobs.journaled_commit import ending
 from lakewarden.jobs.loads.begin import absolute, distinct, own_name
 from lakewarden.jobs.recovery import IN_FLIGHT, RunResult, recover
-from lakewarden.jobs.run_context import DeletingStep, Outcome
+from lakewarden.jobs.run_context import DeletingStep, Outcome, finish
 from lakewarden.lineage.summary import Lineage
 from lakewarden.model.location import normal
 from lakewarden.model.run import Owner, Run, RunState, Trigger
@@ -68,7 +68,7 @@ class LoadAdoption:
             all_paths = distinct([*load.paths, *absolute(paths)])
             run = self._start(run_id, load, all_paths, view, owner, trigger)
             with beating(self.journal, run_id, owner):
-                return self._finish(run, owner, self._adopting(run, owner, load, all_paths, view))
+                return finish(self.journal, run, owner, self._adopting(run, owner, load, all_paths, view))
 
     def _adopting(
         self, run: Run, owner: Owner, load: Load, paths: tuple[str, ...], view: TableView
@@ -85,12 +85,8 @@ class LoadAdoption:
         except Exception as error:
             if not any(step.name == DeletingStep.ADOPTING for step in self.journal.steps(run.id)):
                 refused = isinstance(error, Refused)
-                reason = (
-                    error.message
-                    if isinstance(error, LakewardenError)
-                    else f"{type(error).__name__}: {error}"
-                )
-                self._finish(run, owner, Outcome(RunState.REFUSED if refused else RunState.FAILED, reason))
+                state = RunState.REFUSED if refused else RunState.FAILED
+                finish(self.journal, run, owner, Outcome(state, message_of(error)))
             raise
 
     def _attempt(
@@ -295,13 +291,6 @@ class LoadAdoption:
             plan=plan,
             policy={"keys": self.policy_of(view).to_dict()},
             now=clock.now(),
-        )
-
-    def _finish(self, run: Run, owner: Owner, outcome: Outcome) -> Run:
-        now = clock.now()
-        counters = {**outcome.counters, "seconds": round((now - run.started_at).total_seconds(), 2)}
-        return self.journal.finish(
-            run.id, outcome.state, outcome.reason, counters, outcome.snapshot_ids, now, owner
         )
 
 

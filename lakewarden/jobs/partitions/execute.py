@@ -17,6 +17,7 @@ from typing import Any
 
 from lakewarden import clock
 from lakewarden.errors import CommitLost
+from lakewarden.jobs.deps import JobDeps
 from lakewarden.jobs.expire.plan import refuse_other_clock
 from lakewarden.jobs.journaled_commit import CleanupResult, CommitResult, ending, intent_of, journaled_commit
 from lakewarden.jobs.partitions import plan as expire_partitions
@@ -33,7 +34,7 @@ from lakewarden.tables.interface import Dropped, PartitionSet, TableFormat
 _ATTEMPTS = 5
 
 
-def prepare(format_: TableFormat, view: TableView, policy: Policy, now: datetime) -> Prepared:
+def prepare(deps: JobDeps, format_: TableFormat, view: TableView, policy: Policy, now: datetime) -> Prepared:
     """If the job is switched off, the partitions are not read."""
     if expire_partitions.switched_off(policy):
         return Prepared(expire_partitions.plan(view, None, policy, now), view, policy)
@@ -43,7 +44,7 @@ def prepare(format_: TableFormat, view: TableView, policy: Policy, now: datetime
     return Prepared(expire_partitions.plan(view, partitions, policy, now), view, policy, more=partitions)
 
 
-def execute(prepared: Prepared, context: RunContext) -> Outcome:
+def execute(prepared: Prepared, deps: JobDeps, context: RunContext) -> Outcome:
     """One commit. If others changed the files first, plan again, but only for the same partitions."""
     first, begun = prepared.plan, 0
     with progress_of(context, f"{first.job} {prepared.view.ref}"):
@@ -58,7 +59,7 @@ def execute(prepared: Prepared, context: RunContext) -> Outcome:
             if result.state is not RunState.LOST_RACE:
                 return Outcome(result.state, result.reason)
             context.progress.note(f"{result.reason}: planning again")
-            prepared = _again(prepared, first, context)
+            prepared = _again(prepared, first, deps, context)
             if prepared.plan.empty:
                 return Outcome(
                     RunState.NOTHING_TO_DO, "none of the partitions exists, or is to be dropped, any more"
@@ -66,9 +67,9 @@ def execute(prepared: Prepared, context: RunContext) -> Outcome:
         return Outcome(RunState.LOST_RACE, f"others changed the same files first, {_ATTEMPTS} times")
 
 
-def _again(prepared: Prepared, first: Plan, context: RunContext) -> Prepared:
+def _again(prepared: Prepared, first: Plan, deps: JobDeps, context: RunContext) -> Prepared:
     view = context.format.view(prepared.view.ref)
-    replanned = prepare(context.format, view, prepared.policy, clock.now())
+    replanned = prepare(deps, context.format, view, prepared.policy, clock.now())
     return Prepared(expire_partitions.only(replanned.plan, first), view, prepared.policy, more=replanned.more)
 
 

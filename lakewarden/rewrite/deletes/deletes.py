@@ -26,8 +26,6 @@ from lakewarden.rewrite.read.project import Unfit
 from lakewarden.rewrite.read.sources import BATCH_ROWS, RowsDiffer
 from lakewarden.rewrite.read.store import DamagedSource, Store
 
-__all__ = ["READABLE", "DeleteFile", "Eraser", "FilterMethod", "Target"]
-
 # The file formats that each kind of delete file may have.
 READABLE = {"position": ("parquet",), "vector": ("puffin", "paimon"), "equality": ("parquet",)}
 

@@ -17,30 +17,13 @@ from lakewarden.rewrite.order import curves
 from lakewarden.rewrite.order.row_sort import Among, Integers, Plane, Rows, Words, ordered, plane_of
 from lakewarden.rewrite.order.sort_keys import (
     Ordering,
-    SortKey,
     as_bytes,
     check,
     from_bytes,
     key_column,
     key_planes,
     key_rows,
-    unfit_ordering,
 )
-
-__all__ = [
-    "CurveEdges",
-    "Edges",
-    "Ordering",
-    "RowEdges",
-    "SortKey",
-    "cuts",
-    "find_edges",
-    "own_edges",
-    "permutation",
-    "range_of",
-    "sample",
-    "unfit_ordering",
-]
 
 # Rows to find a table's own buckets from. With 65,536, the sampling error would move the limits of a sixteenth by 4 %.
 _OWN_SAMPLE = 1 << 18

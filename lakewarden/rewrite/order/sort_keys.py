@@ -17,21 +17,13 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakewarden.rewrite.order.row_sort import Plane, Rows
-from lakewarden.rewrite.order.sort_planes import planes, take_rows
-from lakewarden.rewrite.read.project import Unfit, field_id
+from lakewarden.rewrite.order.sort_planes import is_binary, planes, take_rows
+from lakewarden.rewrite.read.project import Unfit, field_id, is_uuid
 from lakewarden.rewrite.write.footer_fixups import is_int96
-
-
-def is_uuid(kind: pa.DataType) -> bool:
-    return isinstance(kind, pa.UuidType)
 
 
 def is_text(kind: pa.DataType) -> bool:
     return bool(pt.is_string(kind) or pt.is_large_string(kind))
-
-
-def is_bytes(kind: pa.DataType) -> bool:
-    return bool(pt.is_binary(kind) or pt.is_large_binary(kind))
 
 
 _SIMPLE_TYPES = (
@@ -46,7 +38,7 @@ _SIMPLE_TYPES = (
     pt.is_timestamp,
     pt.is_fixed_size_binary,
     is_text,
-    is_bytes,
+    is_binary,
     is_uuid,
 )
 
@@ -134,7 +126,7 @@ def _key_values(chunk: pa.Array, transform: str) -> pa.Array:
     # A distinct value is transformed once, however many rows have it.
     values = _as_bytes(transformed(chunk.dictionary, transform))
     indices = chunk.indices.cast(pa.int32())
-    if is_bytes(values.type) and not values.null_count:
+    if is_binary(values.type) and not values.null_count:
         return pa.DictionaryArray.from_arrays(indices, values, safe=False)
     return values.take(indices)
 
@@ -246,8 +238,8 @@ _DATES = (pt.is_date32, _is_timestamp)
 _ALLOWED: dict[str, tuple[Callable[[pa.DataType], bool], ...]] = {
     "identity": (_anything,),
     "void": (_anything,),
-    "bucket": (*_NUMBERS, *_DATES, pt.is_time64, is_text, is_bytes, pt.is_fixed_size_binary, is_uuid),
-    "truncate": (*_NUMBERS, is_text, is_bytes),
+    "bucket": (*_NUMBERS, *_DATES, pt.is_time64, is_text, is_binary, pt.is_fixed_size_binary, is_uuid),
+    "truncate": (*_NUMBERS, is_text, is_binary),
     "year": _DATES,
     "month": _DATES,
     "day": _DATES,
@@ -274,7 +266,7 @@ def _like(array: pa.Array, values: _Integers) -> pa.Array:
 def _truncate(array: pa.Array, width: int) -> pa.Array:
     if is_text(array.type):
         return pc.utf8_slice_codeunits(array, 0, width)
-    if is_bytes(array.type):
+    if is_binary(array.type):
         return pc.binary_slice(array, 0, width)
     if pt.is_decimal128(array.type):
         return _truncate_decimal(array, width)
@@ -337,7 +329,7 @@ def _bucket(array: pa.Array, buckets: int) -> pa.Array:
         return _bucket_distinct(array.storage, buckets, bytes)
     if pt.is_fixed_size_binary(array.type):
         return _bucket_distinct(array, buckets, bytes)
-    if is_text(array.type) or is_bytes(array.type):
+    if is_text(array.type) or is_binary(array.type):
         return _bucket_distinct(array.cast(pa.large_binary()), buckets, bytes)
     numbers = _integers(array)
     # Iceberg hashes a nanosecond timestamp by its microseconds.

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from lakewarden.model.location import is_local
 from lakewarden.rewrite.pages.assembly import Assembly, Encoded, arrow_file, encoded_chunks, octets
-from lakewarden.rewrite.pages.chunks import CODECS, Doubtful, PagesDiffer, SourceChunk
+from lakewarden.rewrite.pages.chunks import CODECS, Doubtful, SourceChunk
 from lakewarden.rewrite.pages.copyable import Layout, Piece, check_paths, codec, largest_chunk, strict, tiny
 from lakewarden.rewrite.read.project import Leaf, Projection, leaves, repeats
 from lakewarden.rewrite.read.sources import BATCH_ROWS, OpenSlice
@@ -30,8 +30,6 @@ from lakewarden.rewrite.read.store import DamagedSource, MissingSource
 from lakewarden.rewrite.task import Reading, WrittenFile
 from lakewarden.rewrite.write.encoding import Encodings, settle
 from lakewarden.rewrite.write.output import held_limit, rows_per_group
-
-__all__ = ["Doubtful", "PagesDiffer", "concatenate", "suits"]
 
 # Copying less than this share of the bytes saves too little to use both methods.
 _LEAST_SHARE = 1 / 8

@@ -130,15 +130,6 @@ def output_schema(table: pa.Schema, row_lineage: bool) -> pa.Schema:
     return pa.schema(fields)
 
 
-def unfit_schema(table: pa.Schema) -> str | None:
-    """Why this engine cannot write files of this table, or None."""
-    try:
-        output_schema(table, row_lineage=False)
-    except Unfit as unfit:
-        return unfit.reason
-    return None
-
-
 def _lineage(name: str, id_: int) -> pa.Field:
     return pa.field(name, pa.int64(), metadata={FIELD_ID: str(id_)})
 
@@ -165,13 +156,11 @@ def _check_supported(field: pa.Field) -> None:
         _check_supported(child)
     if pt.is_struct(field.type) and not children(field.type):
         raise Unfit(f"column {field.name} is an empty struct")
-    if not (
-        is_nested(field.type) or _is_uuid(field.type) or any(known(field.type) for known in _PLAIN_TYPES)
-    ):
+    if not (is_nested(field.type) or is_uuid(field.type) or any(known(field.type) for known in _PLAIN_TYPES)):
         raise Unfit(f"column {field.name} has type {field.type}")
 
 
-def _is_uuid(kind: pa.DataType) -> bool:
+def is_uuid(kind: pa.DataType) -> bool:
     return isinstance(kind, pa.UuidType)
 
 
@@ -331,7 +320,7 @@ def promotes(source: pa.DataType, target: pa.DataType) -> bool:
         return bool(source.scale == target.scale and source.precision <= target.precision)
     if pt.is_timestamp(source) and pt.is_timestamp(target):
         return source.tz == target.tz and (source.unit, target.unit) == ("ms", "us")
-    if _is_uuid(target):
+    if is_uuid(target):
         return bool(source.equals(target.storage_type))
     return any(source.equals(one) and target.equals(other) for one, other in _PROMOTIONS)
 
@@ -362,7 +351,7 @@ def _as_type(array: pa.Array, source: pa.Field, target: pa.Field, wanted: pa.Dat
 def _convert(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if pt.is_dictionary(array.type):
         array = array.dictionary_decode()
-    if _is_uuid(kind) and not _is_uuid(array.type):
+    if is_uuid(kind) and not is_uuid(array.type):
         return pa.ExtensionArray.from_storage(kind, array)
     try:
         return array.cast(kind)
