@@ -24,7 +24,7 @@ from lakewarden.tables.jvm import with_timeouts
 from lakewarden.tables.metadata_files import ForeignMetadataCache
 from lakewarden.tables.paimon.commit import Guard, unguarded
 from lakewarden.tables.paimon.format import Paimon
-from lakewarden.tables.paimon.stores import on_s3
+from lakewarden.tables.paimon.io_properties import on_s3
 from lakewarden.tables.places import NO_HOMES, Places
 
 PAIMON = "paimon"

@@ -29,6 +29,7 @@ LAYERS = (
     ("client",),
     ("services",),
     ("lake", "gateway"),
+    ("http_server",),
     ("health",),
     ("jobs",),
     ("deletion",),
@@ -288,7 +289,7 @@ TAKES_APART = {
     "lakewarden.console.auth",
     "lakewarden.console.pages.routes",
     "lakewarden.jobs.quiet_windows",
-    "lakewarden.gateway.routes",
+    "lakewarden.gateway.request_kind",
     "lakewarden.storage.local",
     "lakewarden.storage.s3",  # the shortest prefix that a page of S3's listing can be asked for
 }
@@ -386,7 +387,7 @@ NOT_OUR_PROSE = {
     "lakewarden.tables.iceberg.partitions": {"_GONE"},  # Iceberg
     "lakewarden.tables.paimon.errors": {"Status Code: 400"},  # the AWS client in Paimon's jar
     "lakewarden.rewrite.read.footer": {"_OTHER_SHAPES", "_STORE"},  # Arrow
-    "lakewarden.health.build_details": {" NOT NULL", "NOT NULL"},  # how Paimon writes a type
+    "lakewarden.health.build_table_details": {" NOT NULL", "NOT NULL"},  # how Paimon writes a type
     "lakewarden.config.load": {"list of"},  # a setting's type
     "lakewarden.console.pages.render": {" in the future"},  # shortens a text, decides nothing
     "lakewarden.jobs.fsck.manifests": {"manifest list"},  # a kind
@@ -735,7 +736,7 @@ def test_public_class_names_stand_once() -> None:
 
 
 # Types of other libraries, which know less than what their own settings make them.
-MAY_CAST = {"lakewarden.gateway.connection", "lakewarden.gateway.server"}
+MAY_CAST = {"lakewarden.http_server", "lakewarden.gateway.server"}
 FALLS_THROUGH = {"__getattr__", "__getattribute__", "__setattr__", "__delattr__"}
 
 
@@ -910,7 +911,7 @@ def test_no_module_of_another_library_is_replaced(module: str) -> None:
 TOO_MANY_METHODS = {"TableFormat", "Iceberg", "Paimon", "Settings"}
 
 
-JOB_TABLE = "lakewarden.model.job"
+JOB_TABLE = "lakewarden.model.job_facts"
 _LITERALS = (ast.Dict, ast.Set, ast.List, ast.Tuple)
 
 

@@ -242,7 +242,7 @@ def tiering() -> Iterator[dict[str, Any]]:
     from lakewarden.jobs.cold.locate import DEEP, SnapshotLocation, SnapshotQuestion
     from lakewarden.jobs.cold.recall import Recall
     from lakewarden.report.cost import CostReport
-    from lakewarden.report.where import WhereReport
+    from lakewarden.report.snapshot_location import WhereReport
 
     found = SnapshotLocation(SnapshotQuestion(snapshot_id=2), DEEP, TABLE, 2, MOMENT, "archived", MOMENT)
     yield WhereReport(str(TABLE), found).to_dict()

@@ -21,7 +21,7 @@ from typing import Any, TypeGuard, get_args
 import lakewarden
 from lakewarden.config.schema import SETTINGS, Setting
 from lakewarden.errors import LakewardenError, UsageError
-from lakewarden.model.job import JOBS
+from lakewarden.model.job_facts import JOBS
 from lakewarden.model.run import RunState
 from lakewarden.policy.keys import KEYS, Key
 
@@ -144,7 +144,7 @@ def keys_in_use() -> frozenset[str]:
         *(PACKAGE / "gateway").rglob("*.py"),
         *(PACKAGE / "services").rglob("*.py"),
     ]
-    asking = [PACKAGE / name for name in ("model/job.py", "policy/fleet.py", "policy/graces.py")]
+    asking = [PACKAGE / name for name in ("model/job_facts.py", "policy/fleet.py", "policy/graces.py")]
     files = [*sorted(doing), PACKAGE / "client.py", *asking]
     return frozenset(names & {text for path in files for text in _strings(path)})
 

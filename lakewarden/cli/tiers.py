@@ -45,7 +45,7 @@ def where(
     """
     from lakewarden.jobs.cold.locate import GONE, SnapshotQuestion
     from lakewarden.policy.values import moment
-    from lakewarden.report.where import WhereReport
+    from lakewarden.report.snapshot_location import WhereReport
 
     screen, ref = Screen(as_json), table_ref(table)
     SnapshotQuestion(
@@ -82,7 +82,7 @@ def recall(
     from lakewarden import clock
     from lakewarden.jobs.cold.locate import GONE, SnapshotQuestion
     from lakewarden.policy.values import moment
-    from lakewarden.report.where import WhereReport
+    from lakewarden.report.snapshot_location import WhereReport
 
     screen, ref = Screen(as_json), table_ref(table)
     SnapshotQuestion(

@@ -33,9 +33,9 @@ from lakewarden.report.holds import HeartbeatsReport, HoldsReport, PinReport, Pi
 from lakewarden.report.plan import PlanReport
 from lakewarden.report.policy import PolicyReport
 from lakewarden.report.run import RunReport, RunsReport
+from lakewarden.report.snapshot_location import WhereReport
 from lakewarden.report.table import TableReport
 from lakewarden.report.trash import ReceiptsReport, RestoreReport, TrashedReport
-from lakewarden.report.where import WhereReport
 from lakewarden.version import build
 
 T = TypeVar("T")

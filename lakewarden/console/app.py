@@ -30,7 +30,7 @@ from lakewarden.console.gate import LOGIN, LOGOUT, Gate, client_of
 from lakewarden.console.limits import Failures, Heavy
 from lakewarden.console.refusals import RefusalLog, unknown_client
 from lakewarden.errors import LakewardenError
-from lakewarden.gateway.connection import address_range
+from lakewarden.http_server import address_range
 from lakewarden.version import build
 
 PAGES = "lakewarden.console.pages"

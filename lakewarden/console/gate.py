@@ -29,7 +29,7 @@ from lakewarden.console.auth import (
 )
 from lakewarden.console.limits import Rates, read_body
 from lakewarden.console.refusals import RefusalLog, unknown_client
-from lakewarden.gateway.connection import address_range
+from lakewarden.http_server import address_range
 
 LOGIN, LOGOUT, STATIC = "/login", "/logout", "/static/"
 # Without a token only on the loopback address and under a name of this machine: a web page may use another name for it.

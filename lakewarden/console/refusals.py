@@ -11,7 +11,7 @@ from lakewarden.console.answers import log
 from lakewarden.console.auth import Identity
 from lakewarden.console.limits import Notes
 from lakewarden.errors import LakewardenError
-from lakewarden.gateway.connection import address_range
+from lakewarden.http_server import address_range
 from lakewarden.state.audit_log import OperatorActions
 
 UNKNOWN = "unknown"

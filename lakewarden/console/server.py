@@ -15,7 +15,7 @@ from lakewarden.console.answers import API, log
 from lakewarden.console.app import create_app, with_address
 from lakewarden.console.refusals import unknown_client
 from lakewarden.errors import LakewardenError, UsageError
-from lakewarden.gateway.connection import STUCK_SECONDS, Connection, Server, bind, check_tls, shown
+from lakewarden.http_server import STUCK_SECONDS, Connection, Server, bind, check_tls, shown
 
 _IDLE_SECONDS = 15
 _CONNECTIONS = 512

@@ -31,8 +31,8 @@ from lakewarden.gateway.commit_order import CommitLocks, CommitOrder
 from lakewarden.gateway.commit_request import TableChange
 from lakewarden.gateway.judge import CommitRules, CurrentTable, Objection, PolicyCache, judge, looks_at_table
 from lakewarden.gateway.metrics import Counts
+from lakewarden.gateway.request_kind import GatewayRoute, RouteKind, UnclearRequest, table_path
 from lakewarden.gateway.responses import EarlyResponse, GatewayResponse, Headers
-from lakewarden.gateway.routes import GatewayRoute, RouteKind, UnclearRequest, table_path
 from lakewarden.gateway.upstream import NOT_SENT, TableNow, Upstream, forwarded
 from lakewarden.lineage.validate import Requirements
 from lakewarden.model.table import TableRef, cold_properties, cold_source

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lakewarden.gateway.routes import GatewayRoute, RouteKind, UnclearRequest, plain_name
+from lakewarden.gateway.request_kind import GatewayRoute, RouteKind, UnclearRequest, plain_name
 from lakewarden.model.table import joined
 from lakewarden.policy.resolve import PROPERTY_PREFIX
 

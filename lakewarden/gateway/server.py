@@ -23,12 +23,12 @@ from lakewarden.gateway import responses
 from lakewarden.gateway.commit_guard import Facts, GatewayCommitGuard, GatewayRequest
 from lakewarden.gateway.commit_order import CommitOrder
 from lakewarden.gateway.commit_request import MAX_BYTES
-from lakewarden.gateway.connection import Connection, Server, bind, check_tls, shown
 from lakewarden.gateway.judge import PolicyCache
 from lakewarden.gateway.metrics import Counts
+from lakewarden.gateway.request_kind import OVERRIDES, GatewayRoute, RouteKind, UnclearRequest, route
 from lakewarden.gateway.responses import EarlyResponse, GatewayResponse, Headers
-from lakewarden.gateway.routes import OVERRIDES, GatewayRoute, RouteKind, UnclearRequest, route
 from lakewarden.gateway.upstream import NOT_SENT, Upstream, forwarded, returned
+from lakewarden.http_server import Connection, Server, bind, check_tls, shown
 from lakewarden.redact import redact_url
 from lakewarden.state.database import State
 from lakewarden.state.locks import TTL, Locks

@@ -21,7 +21,7 @@ from lakewarden.config.schema import HealthConfig, PolicyConfig
 from lakewarden.deletion.holds import Holds, gather
 from lakewarden.errors import message_of
 from lakewarden.health import warnings
-from lakewarden.health.build_details import TableInputs, build_details, with_score
+from lakewarden.health.build_table_details import TableInputs, build_details, with_score
 from lakewarden.health.hold_costs import HoldCosts, is_main
 from lakewarden.health.numbers import count_files, of_table
 from lakewarden.health.score import MaintenanceProblems, judge

@@ -20,7 +20,7 @@ from prometheus_client.metrics_core import Metric
 from lakewarden import clock
 from lakewarden.config.schema import Config
 from lakewarden.config.types import NEVER
-from lakewarden.model.job import slot_of, timed_as
+from lakewarden.model.job_facts import slot_of, timed_as
 from lakewarden.model.run import Job, RunState
 from lakewarden.policy.fleet import FleetJobs
 from lakewarden.state.audit_log import Rejections

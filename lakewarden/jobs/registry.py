@@ -26,7 +26,7 @@ from lakewarden.jobs.quiet_windows import Windows
 from lakewarden.jobs.recovery import Settle
 from lakewarden.jobs.run_context import Outcome, Prepared, RunContext
 from lakewarden.jobs.sweep import execute as sweep
-from lakewarden.model.job import JOBS, JobFacts
+from lakewarden.model.job_facts import JOBS, JobFacts
 from lakewarden.model.run import Job, RunState
 from lakewarden.model.table import TableRef, TableView
 from lakewarden.policy.resolve import Policy

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakewarden.errors import PolicyError
-from lakewarden.model.job import JOBS
+from lakewarden.model.job_facts import JOBS
 from lakewarden.model.run import Job
 from lakewarden.model.table import TableRef
 from lakewarden.policy.origin import matches

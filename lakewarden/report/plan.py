@@ -26,7 +26,7 @@ from lakewarden.model.actions import (
     RewriteGroup,
     TrashFiles,
 )
-from lakewarden.model.job import JOBS
+from lakewarden.model.job_facts import JOBS
 from lakewarden.model.plan import Plan, ReadCost, Skipped
 from lakewarden.model.prices import HandOffCost
 from lakewarden.model.run import Job

@@ -13,7 +13,7 @@ from lakewarden.errors import LakewardenError
 from lakewarden.formatting import age, average, counted, number, size
 from lakewarden.lineage.summary import origin
 from lakewarden.model.files import Manifest
-from lakewarden.model.job import JOBS
+from lakewarden.model.job_facts import JOBS
 from lakewarden.model.plain import Plain, pick, to_plain
 from lakewarden.model.plan import Plan
 from lakewarden.model.run import Job

@@ -81,7 +81,7 @@ class ServiceDeps:
     def keeping(self, ref: TableRef) -> AbstractContextManager[None]:
         """Around a change that keeps files of the table from being deleted, in calls that start no Spark."""
         from lakewarden.storage.generation_file import keeping
-        from lakewarden.tables.paimon.stores import io_properties
+        from lakewarden.tables.paimon.io_properties import io_properties
 
         seen, catalog = self.seen.get(ref), self.config.catalogs.get(ref.catalog)
         properties = catalog.properties if catalog else {}

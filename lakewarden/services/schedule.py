@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from lakewarden import clock
 from lakewarden.errors import Refused, Stopped, UsageError, message_of
-from lakewarden.model.job import JOBS
+from lakewarden.model.job_facts import JOBS
 from lakewarden.model.run import Job, Run, RunState, Trigger
 from lakewarden.model.table import TableRef
 from lakewarden.policy.fleet import pass_jobs

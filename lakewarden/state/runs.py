@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, insert, or_, select
 from sqlalchemy.exc import IntegrityError
 
 from lakewarden.errors import Busy, RunTaken
-from lakewarden.model.job import slot_of
+from lakewarden.model.job_facts import slot_of
 from lakewarden.model.plain import Plain
 from lakewarden.model.run import Owner, Run, RunState, Step, Trigger
 from lakewarden.state.database import State, now_of, upsert

@@ -22,7 +22,7 @@ from lakewarden.config.schema import BudgetsConfig, ScheduleConfig, WorkerConfig
 from lakewarden.config.types import CONTINUOUS, NEVER
 from lakewarden.formatting import duration
 from lakewarden.jobs.quiet_windows import Windows
-from lakewarden.model.job import JOBS, Pause, timed_as
+from lakewarden.model.job_facts import JOBS, Pause, timed_as
 from lakewarden.model.plain import Plain
 from lakewarden.model.reason import Reason
 from lakewarden.model.run import Job

@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from lakewarden import http_server
 from lakewarden.console import auth, limits, queries, refusals
 from lakewarden.console.app import create_app
 from lakewarden.errors import Unreachable
-from lakewarden.gateway import connection as connections
 from lakewarden.state.audit_log import OperatorActions
 from lakewarden.state.schema import suspensions
 from tests.support import tls
@@ -437,7 +437,7 @@ def test_a_flood_of_refusals_does_not_fill_the_database(running: Running) -> Non
 def test_one_that_dribbles_its_headers_is_cut_off_and_others_are_served(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "HEAD_SECONDS", 1.0)
+    monkeypatch.setattr(http_server, "HEAD_SECONDS", 1.0)
     with ExitStack() as stack:
         wires = [stack.enter_context(running.wire()) for _ in range(50)]
         for wire in wires:
@@ -451,7 +451,7 @@ def test_one_that_dribbles_its_headers_is_cut_off_and_others_are_served(
 
 
 def test_one_that_sends_nothing_at_all_is_cut_off(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.5)
+    monkeypatch.setattr(http_server, "HEAD_SECONDS", 0.5)
     with running.wire() as silent, running.wire() as after:
         assert said(silent).startswith(b"HTTP/1.1 408")
         after.settimeout(10)
@@ -461,7 +461,7 @@ def test_one_that_sends_nothing_at_all_is_cut_off(running: Running, monkeypatch:
 def test_one_that_sends_empty_lines_after_its_answer_is_cut_off(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.5)
+    monkeypatch.setattr(http_server, "HEAD_SECONDS", 0.5)
     with running.wire() as wire:
         wire.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         assert wire.recv(65536).startswith(b"HTTP/1.1 200")
@@ -485,7 +485,7 @@ def test_one_address_has_so_many_connections(tmp_path: Path) -> None:
 def test_connections_that_never_shake_hands_are_counted_and_cut_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "HEAD_SECONDS", 3.0)
+    monkeypatch.setattr(http_server, "HEAD_SECONDS", 3.0)
     settings = tls.pair(tmp_path)
     with (
         console(tmp_path, connections_per_address=5, **settings) as few,
@@ -522,7 +522,7 @@ def test_one_that_dribbles_its_body_is_cut_off_and_others_are_served(
 def test_one_that_does_not_take_its_answer_is_let_go(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "STUCK_SECONDS", 0.5)
+    monkeypatch.setattr(http_server, "STUCK_SECONDS", 0.5)
     with running.warden.state.write() as connection:
         rows = [
             {"table_name": f"lake.db.t{each}", "since": AT, "reason": "long " * 60, "by": "ana"}

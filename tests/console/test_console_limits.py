@@ -23,7 +23,7 @@ from lakewarden.errors import (
     PolicyError,
     Refused,
 )
-from lakewarden.gateway.connection import address_range
+from lakewarden.http_server import address_range
 
 
 class Time:

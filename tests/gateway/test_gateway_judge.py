@@ -28,7 +28,7 @@ from lakewarden.gateway.judge import (
     judge,
     looks_at_table,
 )
-from lakewarden.gateway.routes import GatewayRoute, RouteKind, UnclearRequest, route, table_path
+from lakewarden.gateway.request_kind import GatewayRoute, RouteKind, UnclearRequest, route, table_path
 from lakewarden.gateway.upstream import table_in
 from lakewarden.lineage.validate import Requirements
 from lakewarden.model.table import Snapshot, TableRef

@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import pytest
 
-from lakewarden.health.build_details import MOST_BYTES
+from lakewarden.health.build_table_details import MOST_BYTES
 from lakewarden.health.table_details import TableDetails
 from lakewarden.state.health import TableHealth
 from lakewarden.tables.iceberg.format import Iceberg

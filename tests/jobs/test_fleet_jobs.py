@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lakewarden.config.schema import Config, PolicyConfig
-from lakewarden.model.job import JOBS
+from lakewarden.model.job_facts import JOBS
 from lakewarden.model.run import Job
 from lakewarden.model.table import TableRef
 from lakewarden.policy import fleet

@@ -14,7 +14,7 @@ import pytest
 from lakewarden.console.pages.table import kind_of
 from lakewarden.deletion.holds import Holds
 from lakewarden.errors import LakewardenError, Outage, Unreachable, UsageError
-from lakewarden.health.build_details import TableInputs, build_details
+from lakewarden.health.build_table_details import TableInputs, build_details
 from lakewarden.health.numbers import FileNumbers
 from lakewarden.health.table_details import SnapshotLine, TableDetails
 from lakewarden.jobs.expire import plan

@@ -8,7 +8,7 @@ import pytest
 
 from lakewarden.config.schema import ScheduleConfig
 from lakewarden.jobs.registry import spec_of
-from lakewarden.model.job import JOBS, Pause, slot_of, timed_as
+from lakewarden.model.job_facts import JOBS, Pause, slot_of, timed_as
 from lakewarden.model.run import Job
 from lakewarden.policy.keys import key
 from lakewarden.policy.values import ValueType

@@ -19,7 +19,7 @@ from lakewarden.rewrite.write import encoding
 from lakewarden.rewrite.write import footer_fixups as amend
 from lakewarden.rewrite.write.encoding import WriteOptions
 from lakewarden.rewrite.write.footer_fixups import INT96, amended, read_as_bytes
-from lakewarden.tables.paimon import schema as paimon_schema
+from lakewarden.tables.paimon import arrow_schema
 from tests.rewrite.test_rewrite_kernel import whole
 
 ROWS = 6_000
@@ -107,5 +107,5 @@ def test_float_with_nan_states_no_bounds(tmp_path: Path, copy_pages: bool) -> No
 
 def test_formats_and_kernels_use_the_same_words() -> None:
     """Neither may import the other."""
-    assert (paimon_schema.INT96, paimon_schema.INT96_BYTES) == (amend.INT96, amend.INT96_BYTES)
-    assert paimon_schema.UTC_TIMES == encoding.UTC_TIMES
+    assert (arrow_schema.INT96, arrow_schema.INT96_BYTES) == (amend.INT96, amend.INT96_BYTES)
+    assert arrow_schema.UTC_TIMES == encoding.UTC_TIMES

@@ -16,7 +16,7 @@ from lakewarden.model.table import Ref
 from lakewarden.policy.resolve import Layers, Policy, resolve
 from lakewarden.rewrite.kernel import rewrite
 from lakewarden.rewrite.write.encoding import WriteOptions, odd_properties
-from lakewarden.tables.paimon.schema import parquet_properties
+from lakewarden.tables.paimon.arrow_schema import parquet_properties
 from tests.expire.test_expire_plan import DAY, expired, snapshots, table
 from tests.rewrite.test_pages import WIDE, source, task, wide
 from tests.support.tables import NOW, TABLE, policy

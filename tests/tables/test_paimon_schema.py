@@ -10,7 +10,7 @@ import pytest
 
 from lakewarden.model.table import TableView
 from lakewarden.rewrite.write.encoding import WriteOptions, unfit_properties
-from lakewarden.tables.paimon.schema import left_alone, parquet_properties
+from lakewarden.tables.paimon.arrow_schema import left_alone, parquet_properties
 from tests.support import tables
 
 

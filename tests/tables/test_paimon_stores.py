@@ -8,7 +8,7 @@ import pytest
 
 from lakewarden.config.schema import Config
 from lakewarden.lake import jar_groups
-from lakewarden.tables.paimon.stores import address, io_properties
+from lakewarden.tables.paimon.io_properties import address, io_properties
 
 ANONYMOUS = "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"
 BY_ROLE = "software.amazon.awssdk.auth.credentials.InstanceProfileCredentialsProvider"

@@ -18,7 +18,7 @@ from lakewarden.config.schema import BudgetsConfig, ScheduleConfig
 from lakewarden.config.types import CONTINUOUS, NEVER
 from lakewarden.console.charts import Span, Tick
 from lakewarden.jobs.quiet_windows import Windows
-from lakewarden.model.job import JOBS, Pause
+from lakewarden.model.job_facts import JOBS, Pause
 from lakewarden.model.plain import Plain, pick, to_plain
 from lakewarden.model.run import Job
 from lakewarden.policy.fleet import pass_jobs

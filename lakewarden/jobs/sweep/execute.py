@@ -37,7 +37,7 @@ from lakewarden.model.location import Location, all_inside, inside, normal, norm
 from lakewarden.model.run import RunState
 from lakewarden.model.table import TableRef, TableView
 from lakewarden.policy.resolve import Policy
-from lakewarden.rewrite.metadata.metadata_file import MetadataFile, read_metadata_files
+from lakewarden.rewrite.metadata.read_manifests import MetadataFile, read_metadata_files
 from lakewarden.rewrite.read.store import Store
 from lakewarden.state.runs import Journal
 from lakewarden.state.trash import TrashedFiles

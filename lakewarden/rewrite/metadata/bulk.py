@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakewarden.model.location import is_local
-from lakewarden.rewrite.metadata.metadata_file import MetadataFile, NamedFiles, What, read_metadata_files
+from lakewarden.rewrite.metadata.read_manifests import MetadataFile, NamedFiles, What, read_metadata_files
 from lakewarden.rewrite.read.store import Store
 from lakewarden.spark.tasks import fan_out, on_one_machine, parallelism
 from lakewarden.storage.objects import Objects

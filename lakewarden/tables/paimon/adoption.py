@@ -23,11 +23,11 @@ from lakewarden.model.table import TableRef, TableView
 from lakewarden.tables.errors import not_adopted
 from lakewarden.tables.interface import Adoption
 from lakewarden.tables.jvm import JavaError
+from lakewarden.tables.paimon.arrow_schema import left_alone, special_column
 from lakewarden.tables.paimon.catalog import PaimonCatalogs
 from lakewarden.tables.paimon.commit import Find, HeldLock, commit, new_identifier
 from lakewarden.tables.paimon.errors import catalog_error
 from lakewarden.tables.paimon.reachability import PaimonReachability
-from lakewarden.tables.paimon.schema import left_alone, special_column
 from lakewarden.tables.reachability import contains
 
 

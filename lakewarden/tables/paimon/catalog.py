@@ -12,7 +12,7 @@ from lakewarden.errors import LakewardenError, NoSuchTable
 from lakewarden.model.table import TableRef
 from lakewarden.tables.jvm import JavaError, bridge, file_columns, is_java
 from lakewarden.tables.paimon.errors import cannot_open, refuse_missing_folder
-from lakewarden.tables.paimon.stores import io_properties
+from lakewarden.tables.paimon.io_properties import io_properties
 
 _HERE = Path(__file__).parent
 

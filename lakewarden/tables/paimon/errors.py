@@ -10,7 +10,7 @@ from lakewarden.errors import LakewardenError, Outage, Unreachable
 from lakewarden.model.location import S3, local_path, scheme_of
 from lakewarden.tables.errors import no_warehouse
 from lakewarden.tables.jvm import is_java, java_causes, java_reason
-from lakewarden.tables.paimon.stores import address
+from lakewarden.tables.paimon.io_properties import address
 
 # The message of S3 without the request ids, which do not help the user.
 _S3_ANSWER = re.compile(r"\(Service: (\w+), Status Code: (\d+)[^)]*\).*")

@@ -30,6 +30,7 @@ from lakewarden.tables.metadata_cache import CachedMetadata, ReachCache
 from lakewarden.tables.metadata_walk import WalkResult
 from lakewarden.tables.paimon import partitions
 from lakewarden.tables.paimon.adoption import PaimonLoads
+from lakewarden.tables.paimon.arrow_schema import StoredSchemas
 from lakewarden.tables.paimon.catalog import PaimonCatalogs
 from lakewarden.tables.paimon.cold import PaimonCold
 from lakewarden.tables.paimon.commit import Guard, HeldLock
@@ -38,7 +39,6 @@ from lakewarden.tables.paimon.metadata import Decoder, Known, PaimonFiles, Paimo
 from lakewarden.tables.paimon.metadata_walk import survey
 from lakewarden.tables.paimon.reachability import Existing, PaimonReachability
 from lakewarden.tables.paimon.rewrite import PaimonRewrites, manifests
-from lakewarden.tables.paimon.schema import StoredSchemas
 from lakewarden.tables.paimon.view import read_files, read_replaced, view_of
 from lakewarden.tables.paimon.writer import PaimonWriter, WriterDeps
 from lakewarden.tables.reachability import ReachableFiles

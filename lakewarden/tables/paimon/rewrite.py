@@ -17,7 +17,7 @@ from lakewarden.model.files import Bucket, FileSet, Manifest
 from lakewarden.model.table import TableRef, TableView
 from lakewarden.tables.interface import BucketEngine, Buckets, MergedBuckets, OutputFile, Rewrite
 from lakewarden.tables.jvm import JavaError, bridge, java_reason, shipped
-from lakewarden.tables.paimon import schema
+from lakewarden.tables.paimon import arrow_schema as schema
 from lakewarden.tables.paimon.catalog import PaimonCatalogs
 from lakewarden.tables.paimon.commit import Find, HeldLock, commit, new_identifier
 from lakewarden.tables.paimon.errors import catalog_error

@@ -30,7 +30,7 @@ from lakewarden.lineage.audit import INPUTS
 from lakewarden.lineage.summary import origin, told_number
 from lakewarden.model.files import Manifest
 from lakewarden.model.hold import Hold
-from lakewarden.model.job import JOBS
+from lakewarden.model.job_facts import JOBS
 from lakewarden.model.plan import Plan
 from lakewarden.model.reason import Reason, ReasonKind
 from lakewarden.model.run import Job
