@@ -130,7 +130,10 @@ class GatewayCommitGuard:
     async def _judged(
         self, request: GatewayRequest, route: GatewayRoute, changes: Sequence[TableChange]
     ) -> GatewayResponse:
-        cases = [_Case(self._ref(each), each, _path(request, route, each)) for each in changes]
+        cases = [
+            _Case(TableRef(self._catalog, each.namespace, each.table), each, _path(request, route, each))
+            for each in changes
+        ]
         rules = {each.ref: await self._rules(each, request.headers) for each in cases if each.change.updates}
         looking = [
             each for each in cases if each.ref in rules and looks_at_table(each.change, rules[each.ref])
@@ -154,9 +157,6 @@ class GatewayCommitGuard:
             if each.change.properties is not None:
                 self._policies.forget(each.ref)
         return answer
-
-    def _ref(self, change: TableChange) -> TableRef:
-        return TableRef(self._catalog, change.namespace, change.table)
 
     async def _rules(self, case: _Case, headers: Headers) -> CommitRules:
         async def properties() -> Mapping[str, str]:

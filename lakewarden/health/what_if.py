@@ -189,16 +189,13 @@ def _compact(
                 "rewrite_small_bytes"
             ):
                 files, bytes_ = files + commit.added_files, bytes_ + commit.added_bytes
-            if _due(files, policy) and commit.at - last >= _PASS:
+            due = policy.bool("rewrite_enabled") and files >= policy.int("rewrite_min_input_files")
+            if due and commit.at - last >= _PASS:
                 rewrites.append((commit.at, bytes_))
                 files, bytes_ = _outputs(bytes_, policy)
                 last = commit.at
         waiting.append(files)
     return rewrites, waiting
-
-
-def _due(files: int, policy: Policy) -> bool:
-    return policy.bool("rewrite_enabled") and files >= policy.int("rewrite_min_input_files")
 
 
 def _outputs(bytes_: int, policy: Policy) -> tuple[int, int]:

@@ -24,7 +24,8 @@ def partition_open_reason(
     if wait is None:
         return None
     spec = next(each for each in view.specs if each.id == partition.spec_id)
-    end = period_end(spec, partition.values, _types(view))
+    types = {field["id"]: field["type"] for field in json.loads(view.schema_json).get("fields", ())}
+    end = period_end(spec, partition.values, types)
     if end is None:
         return no_period(policy)
     if now < end + wait:
@@ -37,10 +38,6 @@ def no_period(policy: Policy) -> Reason:
     """A partition without a time never ends, so it is never rewritten while the policy waits for the end."""
     told = f"has no time partition to seal: {policy.explain('rewrite_sealed_after_hours')}"
     return Reason(ReasonKind.OPEN_PARTITION, told)
-
-
-def _types(view: TableView) -> dict[int, Any]:
-    return {field["id"]: field["type"] for field in json.loads(view.schema_json).get("fields", ())}
 
 
 def period_end(spec: PartitionSpec, values: tuple[Any, ...], types: Mapping[int, Any]) -> datetime | None:
