@@ -1,7 +1,7 @@
 """Losses that other tools are known for, on real tables: each once, by its number where it has one.
 
 Those of sweeping are in test_sweep.py (iceberg#17213, #12278, #15487, #4652, paimon#7710, #3074, #4779, amoro#4292, #2925,
-#1959, #877), of S3 in services/test_s3_deleting.py (iceberg#4652), of compaction in test_compact.py and test_delete_debt.py.
+#1959, #877), of S3 in test_s3_deleting.py (iceberg#4652), of compaction in test_compact.py and test_delete_debt.py.
 """
 
 from __future__ import annotations
