@@ -160,7 +160,7 @@ def test_one_run_per_table_and_job(lab: Lab) -> None:
         now=clock.now(),
     )
     before = lab.on_disk()
-    with pytest.raises(Busy, match="run other is already at it") as caught:
+    with pytest.raises(Busy, match="run other is in progress") as caught:
         lab.lw.run("compact", table)
     assert caught.value.exit_code == 11
     assert lab.on_disk() == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,9 @@ class Warehouse:
 def shared_session() -> SparkSession:
     """Two cores, with what Iceberg, Paimon and their JDBC catalogs need, on S3 too."""
     jars = ensure_jars(["base", "jdbc", "s3", "paimon", "paimon-s3"])
+    for thread in threading.enumerate():
+        if thread.name == "lakewarden-spark-start":
+            thread.join(120)  # a worker of an earlier test is still starting a session of its own
     if SparkContext._gateway is not None:
         abandon_session()  # a test that ran earlier in this process started a JVM without these jars
     session = open_session("local[2]", _QUICK, jars)
