@@ -94,6 +94,11 @@ class Connection(HttpToolsProtocol, ABC):
         self._made = True
         self._wait_for_head()
 
+    def shutdown(self) -> None:
+        """Nothing is open before the handshake: the server then ends the connection itself."""
+        if self._made:
+            super().shutdown()
+
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._wait_for_head()

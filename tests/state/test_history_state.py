@@ -272,7 +272,7 @@ def test_a_damaged_detail_is_an_error_and_never_an_answer(state: State, made: li
 CHILD = """
 import os, signal, sys
 from sqlalchemy import Engine, event
-from lakewarden.lineage.history import History
+from lakewarden.lineage.history import TableHistory
 from lakewarden.state.database import State, _engine, migrate
 from lakewarden.state.history import HistoryIndex
 from tests.state.test_history_state import NOW, TABLE, UUID
@@ -288,7 +288,7 @@ def fold(self, *arguments):
     real(self, *arguments)
     die()
 HistoryIndex.fold = fold
-History(state).fold("2024-01", ids, table=TABLE, table_uuid=UUID, run_id="fold-1", now=NOW)
+TableHistory(state).fold("2024-01", ids, table=TABLE, table_uuid=UUID, run_id="fold-1", now=NOW)
 """
 
 

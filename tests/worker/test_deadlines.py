@@ -50,7 +50,7 @@ def test_a_jvm_that_stands_still_holds_up_neither_a_standby_nor_a_console(lab: L
     _ = lab.lw.lake
     ended = threading.Event()
     with (
-        patch.object(spark_session, "PATIENCE_SECONDS", 2.0),
+        patch.object(spark_session, "PROBE_SECONDS", 2.0),
         patch.object(spark_session, "end_jvm", ended.set),
     ):
         kept = Session(lab.lw)

@@ -136,7 +136,7 @@ def test_a_run_that_somebody_began_by_hand_meanwhile_keeps_nothing_else_of_a_req
     with patch.object(dispatch, "prepare", prepare), working(lab.lw):
         wait_until(lambda: lab.lw.schedule.request_by_id(asked.id).ended, "the request ends", 90)
         found = lab.lw.schedule.request_by_id(asked.id)
-        assert "theirs" not in found.run_ids and "run theirs is already at it" in found.reason
+        assert "theirs" not in found.run_ids and "run theirs is in progress" in found.reason
         done = {lab.lw.run_by_id(each)[0].job for each in found.run_ids}
         assert {"rewrite-manifests", "expire", "purge"} <= done
         theirs = journal.get("theirs")
